@@ -186,7 +186,7 @@ class RecordTest(Case):
         output = train(*TINY, "--steps", 12, "--test-every", 6, "--global-batch-size", 4, "--run-dir", run).stdout
         page = (run / "report.html").read_text(encoding="utf-8")
         for part in ("<h2>Sample texts</h2>", "after step 12", "after step 6", "<h2>Losses compared</h2>", "entropy",
-                     "bigram model", "5-gram model", "Tokens a second", "Above the entropy", "Model flop utilization"):
+                     "bigram model", "5-gram model", "Tokens a second", "Above the entropy", "Model FLOP utilization"):
             self.assertIn(part, page)
         self.assertEqual(page.count('<figure class="chart sample">'), 6)
         epochs = [row for row in map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())

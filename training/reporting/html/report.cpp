@@ -84,6 +84,15 @@ std::optional<double> median_of(const RunRecord& record, std::optional<double> E
   return values[middle];
 }
 
+/// Returns a value of the last epoch by its name.
+std::optional<double> last_other(const RunRecord& record, const std::string& name) {
+  if (record.epochs.empty()) return std::nullopt;
+  for (const auto& [other, value] : record.epochs.back().others) {
+    if (other == name) return value;
+  }
+  return std::nullopt;
+}
+
 std::string rate_text(double images_per_second) {
   return images_per_second < 100 ? short_number(images_per_second, 3)
                                  : grouped_number(std::llround(images_per_second));
@@ -116,6 +125,8 @@ KeyFigures key_figures_of(const RunRecord& record) {
   if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
     figures.emplace_back(capitalized(record.examples) + " a second", rate_text(*rate));
   }
+  if (const auto utilization = last_other(record, "model_flop_utilization"))
+    figures.emplace_back("Model FLOP utilization", percent_text(*utilization, 1));
   if (const auto share = median_of(record, &EpochRecord::data_wait_share)) {
     figures.emplace_back("Waiting for data", percent_text(*share, 1));
   }

@@ -106,7 +106,20 @@ TEST(ReportTest, ShowsTheLastSamplesFirstAndFoldsTheEarlierOnes) {
   EXPECT_LT(html.find(" more"), html.find("<summary>Texts of earlier tests</summary>"));
   EXPECT_LT(html.find("<summary>Texts of earlier tests</summary>"), html.find("early &lt;text&gt;"));
   EXPECT_THAT(report_html({.samples = {{"step 2", "", "only"}}}), Not(HasSubstr("<summary>")));
+  EXPECT_THAT(report_html({.samples = {{"step 2", "", ""}}}), HasSubstr("ended the text at once"));
   EXPECT_THAT(report_html({}), Not(HasSubstr("Sample texts")));
+}
+
+TEST(ReportTest, ShowsTheUtilizationOfTheDevicesAsAShareAndSpeedsOnce) {
+  const std::string html =
+      report_html({.examples = "tokens",
+                   .epochs = {{.epoch = 1,
+                               .images_per_second = 5000,
+                               .others = {{"tokens_per_second", 5000}, {"model_flop_utilization", 0.375}}}}});
+  EXPECT_THAT(html, AllOf(HasSubstr("<dt>Model FLOP utilization</dt><dd>37.5\u202F%</dd>"),
+                          HasSubstr("<figcaption>Model FLOP utilization</figcaption>"),
+                          HasSubstr("<figcaption>Tokens a second</figcaption>"),
+                          Not(HasSubstr("<figcaption>Tokens per second</figcaption>"))));
 }
 
 TEST(ReportTest, ComparesTheLastValidationLossWithReferences) {

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kValidation = "validation_";
+constexpr const char* kUtilization = "model_flop_utilization";
 
 using EpochMember = std::optional<double> EpochRecord::*;
 
@@ -77,8 +78,11 @@ void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& fi
     const bool is_validation = name.starts_with(kValidation);
     const std::string plain = is_validation ? name.substr(std::string(kValidation).size()) : name;
     const bool has_plain = std::find(names.begin(), names.end(), plain) != names.end();
-    if (is_validation && has_plain) continue;  // drawn with the training curve
+    if (is_validation && has_plain) continue;               // drawn with the training curve
+    if (name == record.examples + "_per_second") continue;  // drawn above
     LinePlot plot{.title = title_of(plain)};
+    if (plain == kUtilization)
+      plot = {.title = "Model FLOP utilization", .y_numbers = AxisNumbers::kPercent, .y_low = 0};
     if (!is_validation) plot.lines.push_back(line_of(name, "training"));
     plot.lines.push_back(line_of(kValidation + plain, "validation"));
     add_plot(std::move(plot), figures);

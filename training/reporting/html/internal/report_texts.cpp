@@ -16,8 +16,10 @@ constexpr const char* kThisModel = "this model, at its last test";
 
 std::string sample_figure(const SampleText& sample) {
   const std::string prompt = sample.prompt.empty() ? "" : "<b>" + escape_html(sample.prompt) + "</b>";
+  const std::string text =
+      sample.text.empty() ? "<i>(the model ended the text at once)</i>" : escape_html(sample.text);
   return "<figure class=\"chart sample\"><figcaption>" + escape_html(sample.title) + "</figcaption>\n<p>" +
-         prompt + escape_html(sample.text) + "</p></figure>\n";
+         prompt + text + "</p></figure>\n";
 }
 
 }  // namespace
