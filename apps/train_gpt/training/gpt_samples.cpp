@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,16 @@ std::vector<int64_t> checked_prompt(const GptTrainOptions& options, const TextCo
     }
   }
   return tokens;
+}
+
+/// Returns the text of `tokens` after `prompt`: a tokenizer may begin a text otherwise than it continues one.
+std::string continuation(const TextCodec& codec, const std::vector<int64_t>& prompt,
+                         const std::vector<int64_t>& tokens) {
+  auto all = prompt;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const std::string whole = codec.text(all);
+  const std::string given = codec.text(prompt);
+  return whole.starts_with(given) ? whole.substr(given.size()) : codec.text(tokens);
 }
 
 }  // namespace
@@ -63,7 +74,7 @@ void GptSamples::on_epoch_end(FitState& state) {
   const std::string title = c10::str("after step ", state.global_step);
   for (auto& text : texts) {
     if (const auto end = codec_.end_of_text(); end && !text.empty() && text.back() == *end) text.pop_back();
-    receive_({.title = title, .prompt = options_.sample, .text = codec_.text(text)});
+    receive_({.title = title, .prompt = options_.sample, .text = continuation(codec_, prompt_, text)});
   }
 }
 

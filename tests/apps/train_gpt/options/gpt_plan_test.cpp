@@ -60,6 +60,13 @@ TEST(GptPlanTest, APublishedModelKeepsItsVocabularyAndPositions) {
       ThrowsMessage<UsageError>("--sequence-length 1025: expected at most 1024, the positions of gpt2"));
 }
 
+TEST(GptPlanTest, TheModelOverBytesTakesTheVocabularyOfTheTokenizer) {
+  GptTrainOptions options;
+  options.model = "bytes";
+  EXPECT_EQ(model_of(options, 257).vocabulary_size, 257);
+  EXPECT_EQ(sequence_length_of(options, base_model(options)), 256);
+}
+
 TEST(GptPlanTest, SizesReplaceThoseOfTheModel) {
   GptTrainOptions options;
   options.layers = 3;
@@ -160,11 +167,14 @@ TEST(GptPlanTest, TheLastEpochHasTheStepsThatAreLeft) {
   options.test_every = 10;
   const auto plan = make_gpt_plan(options, model_of(options), 128, 1);
   EXPECT_EQ(plan.epochs, 3);
-  EXPECT_EQ(steps_of_epoch(options, plan, 1), 10);
-  EXPECT_EQ(steps_of_epoch(options, plan, 2), 10);
-  EXPECT_EQ(steps_of_epoch(options, plan, 3), 5);
-  options.steps = 30;
-  EXPECT_EQ(steps_of_epoch(options, make_gpt_plan(options, model_of(options), 128, 1), 3), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 1, .steps_done = 0}), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 2, .steps_done = 10}), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 3, .steps_done = 20}), 5);
+  // Raised to 40 when three epochs were done.
+  options.steps = 40;
+  EXPECT_EQ(steps_of_epoch(options, make_gpt_plan(options, model_of(options), 128, 1),
+                           {.epoch = 4, .steps_done = 25}),
+            15);
 }
 
 TEST(GptPlanTest, TheLearningRateRisesAndFallsAlongHalfACosine) {
