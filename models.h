@@ -6,6 +6,7 @@
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_configuration.h"
+#include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/models/gpt/gpt_generation.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/models/gpt/gpt_presets.h"

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <variant>
 
 #include "lockstep/apps/shared/command_line/setting_text.h"
@@ -78,6 +79,15 @@ std::string record_folder(const RecordedFolders& folders) {
   };
   for (int number = 2; is_continued && is_used(); ++number) folder = c10::str(folders.run_dir, "-", number);
   return folder;
+}
+
+std::optional<RunDirectory> make_run_directory(const Strategy& strategy, bool is_recorded,
+                                               RecordedFolders folders, std::string& run_dir) {
+  if (!is_recorded || !is_chief_of(strategy)) return std::nullopt;
+  if (const ClusterResolver* cluster = strategy.cluster_resolver())
+    folders.restart_count = cluster->restart_count();
+  run_dir = record_folder(folders);
+  return std::optional<RunDirectory>(std::in_place, run_dir);
 }
 
 void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/setting.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/callbacks/record_run.h"
+#include "lockstep/training/reporting/records/run_directory.h"
 #include "lockstep/training/reporting/records/run_record.h"
 
 namespace lockstep::apps {
@@ -38,6 +40,12 @@ struct RecordedFolders {
 /// Returns the folder to record in. If a job is started again, or a training has a backup to resume from, its
 /// record gets a new folder, such as runs/a-2, next to the one of its earlier start.
 std::string record_folder(const RecordedFolders& folders);
+
+/// Creates the run directory if the run is recorded and this process is the chief. The restart count in
+/// `folders` is taken from the cluster. Puts the folder that it chooses, see record_folder(), into `run_dir`.
+/// Throws RunDirectoryError as RunDirectory does.
+std::optional<RunDirectory> make_run_directory(const Strategy& strategy, bool is_recorded,
+                                               RecordedFolders folders, std::string& run_dir);
 
 /// Adds the values of a run's configuration to what its record shows.
 void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options);

@@ -1,6 +1,7 @@
 #include "lockstep/apps/shared/torch_program.h"
 
 #include <c10/util/StringUtil.h>
+#include <torch/version.h>
 
 #include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/print.h"
@@ -13,9 +14,30 @@ int run_torch_program(const std::string& name, int argc, char** argv, const Prog
   return run_program({.name = name, .describe_error = describe}, argc, argv, body);
 }
 
+namespace {
+
 void print_devices() {
   for (const auto& device : list_devices()) print(device.str() + "\n");
   print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
+}
+
+}  // namespace
+
+int answer(Action action, const std::string& version, const std::string& help) {
+  switch (action) {
+    case Action::kHelp:
+      print(help);
+      break;
+    case Action::kVersion:
+      print(version + ", LibTorch " TORCH_VERSION "\n");
+      break;
+    case Action::kListDevices:
+      print_devices();
+      break;
+    case Action::kTrain:
+      break;
+  }
+  return 0;
 }
 
 }  // namespace lockstep::apps

@@ -1,7 +1,6 @@
 #include "lockstep/apps/train_ctr/ctr_command_line.h"
 
 #include "lockstep/apps/shared/command_line/arguments.h"
-#include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
@@ -49,7 +48,7 @@ void read_backup(const Arguments& given, CtrOptions& options) {
   given.refuse("save-every", "N steps or N minutes, N being positive");
 }
 
-void read_run(const Arguments& given, CtrOptions& options) {
+void read_ctr_run(const Arguments& given, CtrOptions& options) {
   options.steps = given.integer("steps", kStepCounts, options.steps);
   options.test_every = given.integer("test-every", kStepCountsOrNone, options.test_every);
   options.log_every = given.integer("log-every", kStepCounts, options.log_every);
@@ -66,24 +65,15 @@ CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
                                       const std::vector<std::string>& strategies) {
   const FlagTable table = ctr_flags(strategies);
   Arguments given = parse_arguments(table, arguments);
-  CtrCommandLine line;
-  if (given.is_on("help")) {
-    line.action = CtrAction::kHelp;
-  } else if (given.is_on("version")) {
-    line.action = CtrAction::kVersion;
-  } else if (given.is_on("list-devices")) {
-    line.action = CtrAction::kListDevices;
-  } else {
-    if (given.has("config")) given.add(read_configuration_file(given.text("config"), table), table);
-    given.check_alternatives(table);
-    given.check_needs(table);
-    read_strategy(given, strategies, line.options);
-    read_ctr_work(given, line.options);
-    read_servers(given, line.options);
-    read_run(given, line.options);
-    read_backup(given, line.options);
-    line.origins = given.origins();
-  }
+  CtrCommandLine line{.action = requested_action(given)};
+  if (line.action != Action::kTrain) return line;
+  complete_arguments(given, table);
+  read_strategy(given, strategies, line.options);
+  read_ctr_work(given, line.options);
+  read_servers(given, line.options);
+  read_ctr_run(given, line.options);
+  read_backup(given, line.options);
+  line.origins = given.origins();
   return line;
 }
 

@@ -4,15 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/command_line/action.h"
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
 
 namespace lockstep::apps {
 
-enum class CtrAction { kTrain, kHelp, kVersion, kListDevices };
-
 struct CtrCommandLine {
-  CtrAction action = CtrAction::kTrain;
+  Action action = Action::kTrain;
   CtrOptions options;
   /// Origin of each given option, by its flag; an option without an entry has its default.
   std::map<std::string, Origin> origins;

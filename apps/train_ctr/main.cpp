@@ -1,11 +1,8 @@
-#include <torch/version.h>
-
 #include <string>
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
 #include "lockstep/apps/shared/openmp_waits.h"
-#include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/torch_program.h"
 #include "lockstep/apps/train_ctr/ctr_command_line.h"
@@ -18,21 +15,10 @@ namespace {
 int run_action(const std::string& program, const std::vector<std::string>& arguments) {
   const auto strategies = strategy_names();
   const auto line = parse_ctr_command_line(arguments, strategies);
-  switch (line.action) {
-    case CtrAction::kHelp:
-      print(ctr_help_text(strategies, program));
-      break;
-    case CtrAction::kVersion:
-      print("train_ctr " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
-      break;
-    case CtrAction::kListDevices:
-      print_devices();
-      break;
-    case CtrAction::kTrain:
-      return run_retryable(line.options.retryable_exit_code,
-                           [&] { run_ctr_training(line, resume_command(program, arguments)); });
-  }
-  return 0;
+  if (line.action != Action::kTrain)
+    return answer(line.action, "train_ctr " LOCKSTEP_VERSION, ctr_help_text(strategies, program));
+  return run_retryable(line.options.retryable_exit_code,
+                       [&] { run_ctr_training(line, resume_command(program, arguments)); });
 }
 
 }  // namespace

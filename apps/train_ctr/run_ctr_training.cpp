@@ -43,28 +43,6 @@ bool is_recorded_by_chief(Strategy& strategy, const CtrOptions& options) {
   return is_recorded;
 }
 
-/// Creates the run directory if this process is the chief and records.
-std::optional<RunDirectory> make_run_directory(const Strategy& strategy, CtrOptions& options,
-                                               bool is_recorded) {
-  if (!is_recorded || !is_chief_of(strategy)) return std::nullopt;
-  options.run_dir = record_folder({.run_dir = options.run_dir,
-                                   .backup_dir = options.backup_dir,
-                                   .resume = options.resume,
-                                   .restart_count = strategy.cluster_resolver() != nullptr
-                                                        ? strategy.cluster_resolver()->restart_count()
-                                                        : 0});
-  return std::optional<RunDirectory>(std::in_place, options.run_dir);
-}
-
-/// Replaces auto by the strategy of the cluster, so that a run repeated with these options does the same.
-void decide_strategy(CtrCommandLine& line, const Strategy& strategy) {
-  const auto* cluster = strategy.cluster_resolver();
-  if (line.options.strategy != "auto" || cluster == nullptr) return;
-  line.options.strategy = has_servers(strategy) ? "parameter_server" : "multi_worker";
-  if (line.options.worker_hosts.empty())
-    line.origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
-}
-
 void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard& interruption,
               const std::string& resume, std::chrono::steady_clock::time_point began) {
   Strategy& strategy = *made.strategy;
@@ -86,8 +64,12 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
     require_writable_folder("--mlflow-dir", options.mlflow_dir);
   }
   if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
-  const auto directory = make_run_directory(strategy, line.options, is_recorded);
-  decide_strategy(line, strategy);
+  const auto directory = make_run_directory(
+      strategy, is_recorded,
+      {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume},
+      line.options.run_dir);
+  decide_strategy(strategy, has_servers(strategy) ? "parameter_server" : "multi_worker", line.options,
+                  line.origins);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
   CtrTraining training(strategy, options, data);
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();

@@ -1,11 +1,8 @@
-#include <torch/version.h>
-
 #include <string>
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/resume_command.h"
 #include "lockstep/apps/shared/openmp_waits.h"
-#include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_retryable.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/shared/torch_program.h"
@@ -19,21 +16,10 @@ namespace {
 int run_action(const std::string& program, const std::vector<std::string>& arguments) {
   const auto strategies = strategies_of_trainer(strategy_names());
   const CommandLine line = parse_command_line(arguments, strategies);
-  switch (line.action) {
-    case Action::kHelp:
-      print(help_text(strategies, program));
-      break;
-    case Action::kVersion:
-      print("train_images " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION "\n");
-      break;
-    case Action::kListDevices:
-      print_devices();
-      break;
-    case Action::kTrain:
-      return run_retryable(line.options.retryable_exit_code,
-                           [&] { run_training(line, resume_command(program, arguments)); });
-  }
-  return 0;
+  if (line.action != Action::kTrain)
+    return answer(line.action, "train_images " LOCKSTEP_VERSION, train_help_text(strategies, program));
+  return run_retryable(line.options.retryable_exit_code,
+                       [&] { run_training(line, resume_command(program, arguments)); });
 }
 
 }  // namespace

@@ -13,7 +13,14 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   namespace fs = std::filesystem;
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
-  if (!fs::is_directory(name, ignored)) return std::make_unique<BytePairTokenizer>(name);
+  const std::string file_name = fs::path(name).filename().string();
+  const bool is_merges = file_name == "vocab.bpe" || file_name == "merges.txt";
+  if (!fs::is_directory(name, ignored)) {
+    if (!is_merges) return std::make_unique<BytePairTokenizer>(name);
+    const fs::path json =
+        fs::path(name).parent_path() / (file_name == "vocab.bpe" ? "encoder.json" : "vocab.json");
+    return std::make_unique<BytePairTokenizer>(BytePairFiles{.vocabulary = json.string(), .merges = name});
+  }
 
   const auto file = [&](const char* file_name) { return (fs::path(name) / file_name).string(); };
   const auto exists = [&](const std::string& path) { return fs::exists(path, ignored); };

@@ -9,7 +9,8 @@ namespace lockstep {
 
 /// Opens the tokenizer that a flag or a setting names:
 ///   - "bytes": a ByteTokenizer;
-///   - a file: a tokenizer.json, under any name;
+///   - a file vocab.bpe with the encoder.json beside it, or merges.txt with the vocab.json beside it;
+///   - another file: a tokenizer.json of whatever name;
 ///   - a folder: its tokenizer.json, else its vocab.json and merges.txt, else its encoder.json and vocab.bpe.
 /// Throws DataError naming the file or folder if it cannot be used. To open a folder named "bytes", write
 /// "./bytes".

@@ -21,6 +21,9 @@ struct TextEncoding {
   std::string identity{};
   /// The field of JSON lines that holds the text.
   std::string json_field = "text";
+  /// Whether a text with bytes that are not valid UTF-8 is an error, which names the file and the first such
+  /// byte: it is probably no text, or of another encoding.
+  bool requires_utf8 = false;
 };
 
 }  // namespace lockstep

@@ -69,6 +69,7 @@ class TokenFiles {
   /// - there is no such file, or it is not a regular file;
   /// - a .bin file is empty, ends within a token, or has another header than TokenFormat says;
   /// - a token is not below the vocabulary's size: the message names its position;
+  /// - a text is not valid UTF-8, but TextEncoding::requires_utf8 is true: the message names the byte;
   /// - a text file has no text, or a JSON line is broken or lacks the field: the message names the line;
   /// - all files together have too few tokens for one sequence, or the text too many for memory.
   explicit TokenFiles(const TokenFilesOptions& options);

@@ -37,6 +37,24 @@ class ScriptsTest(scripts_case.ScriptsCase):
         self.assertEqual(process.stdout, "the program got: --help\n")
         self.assertEqual(list(self.calls.iterdir()), [])
 
+    def test_train_runs_the_program_that_is_named_and_refuses_others(self):
+        program = self.project / "build/release/bin/train_gpt"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/usr/bin/env bash\necho "the language model got: $*"\n', encoding="utf-8")
+        program.chmod(0o755)
+
+        def train(*arguments):
+            return subprocess.run(["bash", str(self.project / "scripts/train.sh"), *arguments], env=self.environment, cwd=self.root,
+                                  capture_output=True, text=True, check=False, timeout=60)
+
+        for named in (["--program", "train_gpt"], ["--program=train_gpt"]):
+            self.assertEqual(self.expect_success(train("--steps", "3", *named, "--help")).stdout, "the language model got: --help\n")
+        self.assertEqual(list(self.calls.iterdir()), [])
+        for wrong, said in ((["--program", "train_gtp"], "'train_gtp'"), (["--program"], "nothing")):
+            process = train(*wrong)
+            self.assertEqual(process.returncode, 2)
+            self.assertEqual(process.stderr, f"error: --program: expected train_images, train_gpt or train_ctr, but got {said}\n")
+
     # The parts of nightly.sh
 
     def nightly(self, *arguments):

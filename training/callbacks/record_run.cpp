@@ -34,6 +34,10 @@ RecordRun::RecordRun(const RunPaths& paths, const RecordRunOptions& options)
     throw InvalidArgument(
         c10::str("[RecordRun] expected log_every of 1 or more steps, but got ", options.log_every));
   }
+  if (options.parts_per_example < 1) {
+    throw InvalidArgument(
+        c10::str("[RecordRun] expected parts_per_example of 1 or more, but got ", options.parts_per_example));
+  }
   record_.title = options.title;
   record_.examples = options.examples;
   record_.configuration = options.configuration;
@@ -75,10 +79,11 @@ void RecordRun::measure_memory(const FitState& state) {
 
 void RecordRun::on_step_end(FitState& state) {
   if (step_memory_ && step_memory_->on_step_end(state)) measure_memory(state);
-  record_.totals.images += state.examples - examples_before_;
+  record_.totals.images += (state.examples - examples_before_) * options_.parts_per_example;
   examples_before_ = state.examples;
   if (!json_lines_ || state.global_step % options_.log_every != 0) return;
   record_.steps.push_back(steps_.next(state));
+  count_parts(record_.steps.back().images_per_second);
   json_lines_->write(with_kind("step", metric_row(record_.steps.back())));
   tensorboard_.add_step(record_.steps.back());
 }
@@ -87,6 +92,7 @@ void RecordRun::on_epoch_end(FitState& state) {
   record_.totals.epochs = state.epoch;
   if (!csv_) return;
   record_.epochs.push_back(epoch_record(state, steps_.seconds()));
+  count_parts(record_.epochs.back().images_per_second);
   write_epoch(record_.epochs.back());
   tensorboard_.on_epoch_end(state);
   for (const auto& [name, tensor] : state.tensors) {
@@ -99,6 +105,15 @@ void RecordRun::on_epoch_end(FitState& state) {
                             counts.const_data_ptr<int64_t>() + counts.numel());
     record_.confusion = std::move(confusion);
   }
+}
+
+void RecordRun::count_parts(std::optional<double>& examples) const {
+  if (examples) *examples *= static_cast<double>(options_.parts_per_example);
+}
+
+void RecordRun::set_reference_losses(std::vector<ReferenceLoss> losses) {
+  std::sort(losses.begin(), losses.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
+  record_.reference_losses = std::move(losses);
 }
 
 void RecordRun::write_epoch(const EpochRecord& epoch) {

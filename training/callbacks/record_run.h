@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/training/callbacks/fit_records.h"
@@ -37,6 +38,9 @@ struct RecordRunOptions {
   std::vector<std::string> class_names{};
   /// Plural name of the data's examples in the report.
   std::string examples = "images";
+  /// If above 1, the report and the metrics count the parts of an example instead, such as the tokens of a
+  /// sequence; `examples` is then the plural name of the parts.
+  int64_t parts_per_example = 1;
   /// Names of the hosts that train, shown in the report. If empty, only this process's host is shown.
   std::vector<std::string> hosts{};
   /// When the program began, for RunTotals::start_up_seconds.
@@ -59,8 +63,8 @@ struct RecordRunOptions {
 ///     record->finish(RunStatus::kCompleted);
 class RecordRun : public Callback {
  public:
-  /// `paths` come from a RunDirectory, which must outlive this object. Throws InvalidArgument if log_every is
-  /// below 1.
+  /// `paths` come from a RunDirectory, which must outlive this object. Throws InvalidArgument if log_every or
+  /// parts_per_example is below 1.
   RecordRun(const RunPaths& paths, const RecordRunOptions& options = {});
   ~RecordRun() override;
 
@@ -74,6 +78,10 @@ class RecordRun : public Callback {
   /// Adds misclassified validation images to the report and to TensorBoard. `images` may be a selection;
   /// `num_all` is the number of all misclassified images.
   void set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all);
+  /// Adds a text that the model wrote to the report.
+  void add_sample(SampleText sample) { record_.samples.push_back(std::move(sample)); }
+  /// Sets the losses that the report compares the validation loss with, in any order.
+  void set_reference_losses(std::vector<ReferenceLoss> losses);
   /// Writes the end of metrics.jsonl, ends the TensorBoard session and writes the report. Call it after
   /// fit(), or after an error has ended it; `status` and `reason` tell how it ended. Writes nothing on
   /// workers other than worker 0.
@@ -84,6 +92,8 @@ class RecordRun : public Callback {
  private:
   void write_epoch(const EpochRecord& epoch);
   void measure_memory(const FitState& state);
+  /// Turns a number of examples into one of their parts.
+  void count_parts(std::optional<double>& examples) const;
 
   RunPaths paths_;
   RecordRunOptions options_;

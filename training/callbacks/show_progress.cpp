@@ -33,11 +33,12 @@ void ShowProgress::on_fit_begin(FitState&) {
 
 Logs ShowProgress::shown_values(const FitState& state) const {
   const auto all = state.local_logs();
-  if (options_.bar_names.empty()) return all;
   Logs shown;
+  if (options_.bar_names.empty()) shown = all;
   for (const auto& name : options_.bar_names) {
     if (const auto value = all.find(name)) shown.set(name, *value);
   }
+  if (options_.add_values) options_.add_values(state, shown);
   return shown;
 }
 
@@ -48,7 +49,7 @@ void ShowProgress::on_step_end(FitState& state) {
                  .step = state.step,
                  .steps = state.steps_per_epoch.value_or(0),
                  .seconds = state.seconds,
-                 .examples = state.examples,
+                 .examples = state.examples * options_.text.units_per_example,
                  .values = shown_values(state),
                  .unit = options_.text.unit});
 }
@@ -63,7 +64,7 @@ void ShowProgress::on_test_step_end(FitState& state) {
                  .step = state.test_step,
                  .steps = state.test_steps.value_or(0),
                  .seconds = steady_now() - test_began_,
-                 .examples = state.test_examples,
+                 .examples = state.test_examples * options_.text.units_per_example,
                  .unit = options_.text.unit});
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "lockstep/training/reporting/progress/fit_text.h"
 #include "lockstep/training/reporting/progress/progress_display.h"
@@ -12,6 +15,8 @@ struct ShowProgressOptions {
   FitTextOptions text{};
   /// Names of the values that the bar shows; empty: all.
   std::vector<std::string> bar_names{};
+  /// Adds values to those that the bar shows. Called on worker 0 only, when the bar is drawn.
+  std::function<void(const FitState&, Logs&)> add_values{};
   /// Prints a table of all epochs at the end, including those before the fit was resumed.
   bool table = true;
   /// Prints a line at the end if the fit was interrupted, as by StopOnSignal.

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/training/model_choice.h"
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
-#include "lockstep/apps/train_images/training/precision_choice.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"

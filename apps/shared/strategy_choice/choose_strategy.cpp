@@ -136,4 +136,13 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   }
 }
 
+void decide_strategy(const Strategy& strategy, const std::string& name, StrategyChoice& choice,
+                     std::map<std::string, Origin>& origins) {
+  const ClusterResolver* cluster = strategy.cluster_resolver();
+  if (choice.strategy != "auto" || cluster == nullptr) return;
+  choice.strategy = name;
+  if (choice.worker_hosts.empty())
+    origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
+}
+
 }  // namespace lockstep::apps

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/strategies/make_strategy.h"
@@ -23,6 +25,12 @@ struct StrategyNeeds {
 /// Warns on standard error if --strategy multi_worker finds no cluster. Throws UsageError naming the flags if
 /// the strategy cannot be made here.
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs = {});
+
+/// Replaces `auto` by `name` if the environment describes a cluster, so that a run repeated with these
+/// options does the same. The origin of --strategy is then the launcher's variable, unless flags gave the
+/// cluster.
+void decide_strategy(const Strategy& strategy, const std::string& name, StrategyChoice& choice,
+                     std::map<std::string, Origin>& origins);
 
 /// Returns the cluster for which the strategy would be made, from the flags or the environment; null if there
 /// is none. Throws UsageError like choose_strategy().

@@ -4,13 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/command_line/action.h"
 #include "lockstep/apps/shared/command_line/origin.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 
 namespace lockstep::apps {
-
-/// Action of the program.
-enum class Action { kTrain, kHelp, kVersion, kListDevices };
 
 struct CommandLine {
   Action action = Action::kTrain;
@@ -27,6 +25,6 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& strategies);
 
 /// Returns the text that --help prints; `program` is the program as it was called.
-std::string help_text(const std::vector<std::string>& strategies, const std::string& program = "");
+std::string train_help_text(const std::vector<std::string>& strategies, const std::string& program = "");
 
 }  // namespace lockstep::apps

@@ -6,12 +6,10 @@
 #include <bit>
 #include <sstream>
 
+#include "lockstep/apps/shared/command_line/configuration_row.h"
+
 namespace lockstep::apps {
 namespace {
-
-std::string row(const std::string& name, const std::string& value) {
-  return fmt::format("{:<17}{}\n", name, value);
-}
 
 /// Returns the rows that list the images that were left out, or nothing.
 std::string skipped_text(const ResolvedRun& run) {
@@ -82,24 +80,6 @@ std::string model_text(const ResolvedRun& run) {
                      run.channels == 1 ? "grey" : "RGB", run.num_classes);
 }
 
-std::string precision_text(PrecisionKind precision) {
-  std::string name = precision_name(precision);
-  switch (precision) {
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kFloat64:
-      break;
-    case PrecisionKind::kIeee:
-      return name + ": float32 without TF32";
-    case PrecisionKind::kTf32:
-      return name + " in products and convolutions, else float32";
-    case PrecisionKind::kBFloat16:
-      return name + " by autocast, parameters in float32";
-    case PrecisionKind::kFloat16:
-      return name + " by autocast, parameters in float32, loss scaled";
-  }
-  return name;
-}
-
 std::string optimizer_text(const TrainOptions& options) {
   std::string text = optimizer_name(options.optimizer);
   if (options.optimizer == OptimizerKind::kSgd) text += fmt::format(", momentum {}", options.momentum);
@@ -168,14 +148,7 @@ std::string configuration_text(const ResolvedRun& run) {
   if (const std::string averaging = averaging_text(run.options); !averaging.empty())
     text += row("weights' average", averaging);
   text += row("seed", fmt::format("{}", run.options.seed));
-  if (!run.options.run_dir.empty()) text += row("recorded in", run.options.run_dir);
-  if (!run.options.mlflow_dir.empty()) text += row("MLflow's store", run.options.mlflow_dir);
-  if (!run.options.backup_dir.empty()) {
-    const std::string& every = run.options.save_every;
-    const char* sharing = run.options.shard_backup ? ", each worker a part" : "";
-    text += row("saved in", run.options.backup_dir + ", every " + every + sharing);
-  }
-  return text;
+  return text + run_rows(run.options);
 }
 
 }  // namespace lockstep::apps

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_images/options/command_line.h"
 #include "lockstep/apps/train_images/options/train_options.h"
@@ -89,12 +89,7 @@ std::vector<Flag> training_flags() {
       {"Training", "early-stopping", "N",
        "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},
-      {"Training", "precision", "NAME",
-       "Precision of the training. float32: as in PyTorch, GPUs use TF32 in convolutions. ieee: "
-       "float32 without TF32. tf32: float32 with TF32 in matrix products, too (GPUs). float64. "
-       "bfloat16 or float16: mixed precision with parameters in float32; float16 also scales the loss, "
-       "and is slow on CPUs",
-       precision_name(defaults.precision)},
+      precision_flag(),
       {"Training", "cuda-graph", "",
        "On GPUs, capture a step as a CUDA graph once and replay it. Results stay the same. Small "
        "batches become faster, because the host has less to do",
@@ -146,57 +141,6 @@ std::vector<Flag> training_flags() {
   };
 }
 
-std::vector<Flag> record_flags() {
-  const TrainOptions defaults;
-  return {
-      {"Run", "config", "FILE",
-       "Read flags from a configuration file. The config.json in a run's folder repeats that run. "
-       "Flags on the command line override the file",
-       "", FlagRole::kAction},
-      {"Run", "run-dir", "DIR",
-       "Record the run in a new folder: config.json, metrics, TensorBoard files, checkpoints and "
-       "report.html",
-       "", FlagRole::kProcess},
-      {"Run", "log-every", "N", "Record metrics in --run-dir and --mlflow-dir every N steps",
-       number(defaults.log_every), FlagRole::kOperation},
-      {"Run", "profile", "N", "Record a profile of N steps in --run-dir (default: none)", "",
-       FlagRole::kOperation},
-      {"Run", "find-learning-rate", "",
-       "Instead of training, try 100 rising learning rates, one step each, and suggest one; --run-dir gets a "
-       "plot, learning_rate.html",
-       "", FlagRole::kAction},
-      {"Run", "fast-dev-run", "",
-       "Try everything quickly: 5 steps, a test on as many images, and no files but those of --run-dir", "",
-       FlagRole::kAction},
-      {"Run", "backup-dir", "DIR",
-       "Save the training in a folder while it runs. After a signal, a crash or a lost machine, the "
-       "same command resumes at the exact step. Worker 0 writes the folder",
-       "", FlagRole::kProcess},
-      {"Run", "save-every", "TIME",
-       "How often to save to --backup-dir: epoch, 3 epochs, 500 steps or 10 minutes, for example",
-       defaults.save_every, FlagRole::kOperation},
-      {"Run", "shard-backup", "",
-       "Let each of several workers write a part of a checkpoint. --backup-dir must be on a file "
-       "system that all workers share",
-       "", FlagRole::kOperation},
-      {"Run", "resume", "FROM",
-       "auto resumes from the newest complete checkpoint in --backup-dir, if there is one. never "
-       "starts over. Or the path of a checkpoint, or of a folder of checkpoints",
-       defaults.resume, FlagRole::kProcess},
-      {"Run", "check-replicas", "N",
-       "Compare the parameters and optimizer states of all replicas bit by bit every N steps; 0 never "
-       "does",
-       number(defaults.check_replicas), FlagRole::kOperation},
-      {"Run", "on-not-finite", "ACTION",
-       "What to do if a loss, a parameter or an optimizer state becomes NaN or infinite. stop ends "
-       "with an error. skip checks after every step and undoes the step. roll_back checks every 100 "
-       "steps and at the end of the epoch, and undoes all steps since the last check",
-       not_finite_name(defaults.on_not_finite)},
-      retryable_exit_code_flag(),
-      {"Run", "quiet", "", "Print errors only", "", FlagRole::kOperation},
-  };
-}
-
 namespace {
 
 constexpr const char* kExamples =
@@ -240,25 +184,23 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                      {"schedule-step-epochs", "learning-rate-schedule"},
                      {"schedule-factor", "learning-rate-schedule"},
                      {"base-batch-size", "scale-learning-rate"}},
-      .needs = {{"strict", {"init-weights"}},
-                {"swa-learning-rate", {"swa-start"}},
-                {"log-every", {"run-dir", "mlflow-dir"}},
-                {"metrics-address", {"metrics-port"}},
-                {"profile", {"run-dir"}},
-                {"save-every", {"backup-dir"}},
-                {"shard-backup", {"backup-dir"}},
-                {"resume", {"backup-dir"}}}};
+      .needs = {{"strict", {"init-weights"}}, {"swa-learning-rate", {"swa-start"}}}};
+  for (auto& need : run_needs()) table.needs.push_back(std::move(need));
   append(table.flags, data_flags());
   append(table.flags, model_flags());
   append(table.flags, training_flags());
-  append(table.flags, record_flags());
-  append(table.flags, metrics_flags());
+  append(table.flags, run_flags());
+  table.flags.push_back(
+      {"Run", "find-learning-rate", "",
+       "Instead of training, try 100 rising learning rates, one step each, and suggest one; --run-dir gets a "
+       "plot, learning_rate.html",
+       "", FlagRole::kAction});
   append(table.flags, strategy_flags(strategies));
   append(table.flags, common_flags());
   return table;
 }
 
-std::string help_text(const std::vector<std::string>& strategies, const std::string& program) {
+std::string train_help_text(const std::vector<std::string>& strategies, const std::string& program) {
   return help_text(train_flags(strategies), program);
 }
 

@@ -14,6 +14,5 @@ FlagTable train_flags(const std::vector<std::string>& strategies);
 std::vector<Flag> data_flags();
 std::vector<Flag> model_flags();
 std::vector<Flag> training_flags();
-std::vector<Flag> record_flags();
 
 }  // namespace lockstep::apps

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/apps/shared/command_line/retryable_exit_code.h"
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
-#include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/base/save_interval.h"
+#include "lockstep/apps/shared/precision/precision_kind.h"
 
 namespace lockstep::apps {
 namespace {
@@ -13,8 +10,6 @@ namespace {
 // The product of two counts fits into int64_t.
 constexpr IntegerRange kCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kCountsOrNone{.least = 0, .most = 1'000'000'000};
-// A profile is kept in memory: about 100 kB a step.
-constexpr IntegerRange kProfiledSteps{.least = 1, .most = 1000};
 // Below 33, the last feature maps have one pixel, and BatchNorm cannot train on a shard of one image.
 constexpr IntegerRange kMobileNetSizes{.least = 33, .most = 2048};
 constexpr IntegerRange kSimpleCnnSizes{.least = 4, .most = 2048};
@@ -110,14 +105,7 @@ void read_training(const Arguments& given, TrainOptions& options) {
       given.integer("per-replica-batch-size", kCounts, options.per_replica_batch_size);
   options.epochs = given.integer("epochs", kCounts, options.epochs);
   options.steps_per_epoch = given.integer("steps-per-epoch", kCounts, options.steps_per_epoch);
-  options.precision = given.choice<PrecisionKind>("precision",
-                                                  {{"float32", PrecisionKind::kFloat32},
-                                                   {"ieee", PrecisionKind::kIeee},
-                                                   {"float64", PrecisionKind::kFloat64},
-                                                   {"tf32", PrecisionKind::kTf32},
-                                                   {"bfloat16", PrecisionKind::kBFloat16},
-                                                   {"float16", PrecisionKind::kFloat16}},
-                                                  options.precision);
+  options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");
   options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
   options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
@@ -131,38 +119,10 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.strict = given.is_on("strict");
 }
 
-void read_record(const Arguments& given, TrainOptions& options) {
-  options.run_dir = given.text("run-dir", "");
-  if (given.has("run-dir") && options.run_dir.empty()) given.refuse("run-dir", "a folder");
-  options.log_every = given.integer("log-every", kCounts, options.log_every);
-  options.profile = given.integer("profile", kProfiledSteps, options.profile);
+void read_learning_rate_finder(const Arguments& given, TrainOptions& options) {
   options.find_learning_rate = given.is_on("find-learning-rate");
-  options.fast_dev_run = given.is_on("fast-dev-run");
   if (options.find_learning_rate && options.fast_dev_run)
     given.refuse_together("find-learning-rate", "expected no --fast-dev-run with it");
-  read_metrics(given, options);
-  options.quiet = given.is_on("quiet");
-}
-
-void read_backup(const Arguments& given, TrainOptions& options) {
-  options.check_replicas = given.integer("check-replicas", kCountsOrNone, options.check_replicas);
-  options.on_not_finite = given.choice<NotFiniteAction>("on-not-finite",
-                                                        {{"stop", NotFiniteAction::kStop},
-                                                         {"skip", NotFiniteAction::kSkip},
-                                                         {"roll_back", NotFiniteAction::kRollBack}},
-                                                        options.on_not_finite);
-  options.backup_dir = given.text("backup-dir", "");
-  if (given.has("backup-dir") && options.backup_dir.empty()) given.refuse("backup-dir", "a folder");
-  options.save_every = given.text("save-every", options.save_every);
-  try {
-    SaveInterval::parse(options.save_every);
-  } catch (const InvalidArgument&) {
-    given.refuse("save-every", "epoch, N epochs, N steps or N minutes, N being positive");
-  }
-  options.shard_backup = given.is_on("shard-backup");
-  options.resume = given.text("resume", options.resume);
-  if (options.resume.empty()) given.refuse("resume", "auto, never or a path");
-  options.retryable_exit_code = read_retryable_exit_code(given);
 }
 
 }  // namespace lockstep::apps

@@ -15,9 +15,7 @@ namespace lockstep::apps {
 void read_data(const Arguments& given, TrainOptions& options);
 void read_model(const Arguments& given, TrainOptions& options);
 void read_training(const Arguments& given, TrainOptions& options);
-/// Reads what to record of the run, and where.
-void read_record(const Arguments& given, TrainOptions& options);
-/// Reads the options of checks and of backups.
-void read_backup(const Arguments& given, TrainOptions& options);
+/// Reads --find-learning-rate, after the options of the run.
+void read_learning_rate_finder(const Arguments& given, TrainOptions& options);
 
 }  // namespace lockstep::apps

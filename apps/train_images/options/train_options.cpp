@@ -56,36 +56,6 @@ std::string schedule_name(ScheduleKind schedule) {
   return "";
 }
 
-std::string not_finite_name(NotFiniteAction action) {
-  switch (action) {
-    case NotFiniteAction::kStop:
-      return "stop";
-    case NotFiniteAction::kSkip:
-      return "skip";
-    case NotFiniteAction::kRollBack:
-      break;
-  }
-  return "roll_back";
-}
-
-std::string precision_name(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kFloat32:
-      return "float32";
-    case PrecisionKind::kIeee:
-      return "ieee";
-    case PrecisionKind::kFloat64:
-      return "float64";
-    case PrecisionKind::kTf32:
-      return "tf32";
-    case PrecisionKind::kBFloat16:
-      return "bfloat16";
-    case PrecisionKind::kFloat16:
-      return "float16";
-  }
-  return "";
-}
-
 void shorten(TrainOptions& options) {
   constexpr int64_t kSteps = 5;
   const auto at_most = [](int64_t count, int64_t limit) {

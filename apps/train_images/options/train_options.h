@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "lockstep/apps/shared/monitoring/metrics_choice.h"
+#include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/datasets/images/image_cache.h"
-#include "lockstep/training/state/not_finite.h"
 
 namespace lockstep::apps {
 
@@ -16,7 +15,6 @@ enum class HeadKind { kGlobalAverage, kFlattenedDense };
 enum class BatchNormRefresh { kAuto, kAlways, kNever };
 enum class OptimizerKind { kAdam, kAdamW, kSgd };
 enum class ScheduleKind { kCosine, kConstant, kStep, kReduceOnPlateau };
-enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16 };
 
 /// Return the spelling used in flags and printed configurations.
 std::string image_cache_name(ImageCache cache);
@@ -25,15 +23,13 @@ std::string head_name(HeadKind head);
 std::string batch_norm_refresh_name(BatchNormRefresh refresh);
 std::string optimizer_name(OptimizerKind optimizer);
 std::string schedule_name(ScheduleKind schedule);
-std::string not_finite_name(NotFiniteAction action);
-std::string precision_name(PrecisionKind precision);
 
 /// In an epoch with fewer steps, the running statistics of batch normalization lag too far behind the
 /// weights.
 inline constexpr int64_t kFewSteps = 100;
 
-/// Options of a training run, as given on the command line. help_text() explains the flags.
-struct TrainOptions : StrategyChoice, MetricsChoice {
+/// Options of a training run, as given on the command line. train_help_text() explains the flags.
+struct TrainOptions : StrategyChoice, RunChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;
@@ -75,23 +71,9 @@ struct TrainOptions : StrategyChoice, MetricsChoice {
   uint64_t seed = 1;
   std::string init_weights;  ///< file of initial weights; empty: none
   bool strict = false;       ///< init_weights must match completely
-  bool quiet = false;        ///< print only errors
 
-  std::string run_dir;     ///< folder for the record of the run; empty: none
-  int64_t log_every = 10;  ///< record every so many steps
-  int64_t profile = 0;     ///< number of steps to profile
   /// Instead of a training: losses at rising learning rates, with a suggestion.
   bool find_learning_rate = false;
-  bool fast_dev_run = false;  ///< a few steps of everything, which leave nothing behind but run_dir
-
-  int64_t check_replicas = 1000;  ///< steps between bitwise comparisons of the replicas; 0: none
-  NotFiniteAction on_not_finite = NotFiniteAction::kStop;
-
-  std::string backup_dir;            ///< folder for saved training states; empty: none
-  std::string save_every = "epoch";  ///< as SaveInterval::parse() reads it
-  bool shard_backup = false;         ///< each worker writes a part: BackupOptions::sharded
-  std::string resume = "auto";       ///< auto, never, or a path: BackupOptions::resume
-  int retryable_exit_code = 0;       ///< of failures that another start may mend; 0: none
 
   bool operator==(const TrainOptions&) const = default;
 };

@@ -1,10 +1,8 @@
 #include "lockstep/apps/train_images/options/train_settings.h"
 
-#include <cstdlib>
-
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
-#include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -65,34 +63,11 @@ NamedValues training_values(const TrainOptions& options) {
           {"seed", options.seed}};
 }
 
-NamedValues record_values(const TrainOptions& options) {
-  const bool is_recorded = !options.run_dir.empty() || !options.mlflow_dir.empty();
-  const bool is_saved = !options.backup_dir.empty();
-  return {{"run-dir", text(options.run_dir)},
-          {"log-every", where(is_recorded, options.log_every)},
-          {"profile", count(options.profile)},
-          {"check-replicas", options.check_replicas},
-          {"backup-dir", text(options.backup_dir)},
-          {"save-every", where(is_saved, options.save_every)},
-          {"shard-backup", where(is_saved, options.shard_backup)},
-          {"resume", where(is_saved, options.resume)},
-          {"on-not-finite", not_finite_name(options.on_not_finite)},
-          {"retryable-exit-code", count(options.retryable_exit_code)},
-          {"quiet", options.quiet}};
-}
-
-Setting color_setting() {
-  const char* no_color =
-      std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
-  if (no_color == nullptr || *no_color == '\0') return {"color", true, {}};
-  return {"color", false, {.kind = OriginKind::kEnvironment, .name = "NO_COLOR"}};
-}
-
 }  // namespace
 
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
   return settings::with_origins({data_values(options), model_values(options), training_values(options),
-                                 record_values(options), metrics_values(options), strategy_values(options)},
+                                 run_values(options), strategy_values(options)},
                                 origins);
 }
 

@@ -1,6 +1,6 @@
 #include "lockstep/apps/train_images/training/decided_values.h"
 
-#include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 
 namespace lockstep::apps {
 
@@ -11,12 +11,7 @@ void decide_values(CommandLine& line, const DataLocation& location, const Strate
     if (!location.variable.empty())
       line.origins["data"] = {.kind = OriginKind::kEnvironment, .name = location.variable};
   }
-  const ClusterResolver* cluster = strategy.cluster_resolver();
-  if (options.strategy == "auto" && cluster != nullptr) {
-    options.strategy = "multi_worker";
-    if (options.worker_hosts.empty())
-      line.origins["strategy"] = {.kind = OriginKind::kEnvironment, .name = cluster->source()};
-  }
+  decide_strategy(strategy, "multi_worker", options, line.origins);
 }
 
 }  // namespace lockstep::apps

@@ -4,20 +4,13 @@
 #include <memory>
 #include <utility>
 
+#include "lockstep/apps/shared/session/guard_callbacks.h"
 #include "lockstep/training/averaging/exponential_moving_average.h"
 #include "lockstep/training/averaging/stochastic_weight_averaging.h"
-#include "lockstep/training/callbacks/divergence_check.h"
-#include "lockstep/training/callbacks/early_stopping.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
-#include "lockstep/training/callbacks/model_checkpoint.h"
-#include "lockstep/training/callbacks/nan_guard.h"
-#include "lockstep/training/callbacks/profiler.h"
 
 namespace lockstep::apps {
 namespace {
-
-/// Often enough that a long epoch is not wasted, and rarely enough that waiting for a GPU costs nothing.
-constexpr int64_t kStepsBetweenNanChecks = 100;
 
 void add_schedule(const TrainOptions& options, const TrainPlan& plan, Callbacks& callbacks) {
   const auto warmup_steps =
@@ -60,26 +53,10 @@ void add_averaging(const TrainOptions& options, Callbacks& callbacks) {
 Callbacks training_callbacks(const TrainOptions& options, const TrainPlan& plan,
                              const std::optional<RunPaths>& paths,
                              std::function<void(const std::string&)> log) {
-  Callbacks callbacks{std::make_shared<NanGuard>(NanGuardOptions{
-      .every_steps = kStepsBetweenNanChecks, .action = options.on_not_finite, .on_message = std::move(log)})};
-  if (options.check_replicas > 0) {
-    callbacks.push_back(
-        std::make_shared<DivergenceCheck>(DivergenceCheckOptions{.every_steps = options.check_replicas}));
-  }
+  Callbacks callbacks = guard_callbacks(options, std::move(log));
   add_schedule(options, plan, callbacks);
   add_averaging(options, callbacks);
-  if (options.early_stopping > 0) {
-    callbacks.push_back(
-        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = options.early_stopping}));
-  }
-  if (paths) {
-    callbacks.push_back(
-        std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = paths->checkpoints()}));
-  }
-  if (paths && options.profile > 0) {
-    callbacks.push_back(std::make_shared<Profiler>(
-        ProfilerOptions{.path = paths->folder + "/profile.json", .steps = options.profile}));
-  }
+  add_outcome_callbacks(options, options.early_stopping, paths, callbacks);
   return callbacks;
 }
 

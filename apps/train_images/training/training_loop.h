@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/train_images/training/misclassified.h"
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
-#include "lockstep/apps/train_images/training/precision_choice.h"
 #include "lockstep/apps/train_images/training/training.h"
 #include "lockstep/training/callbacks/learning_rate_finder.h"
 #include "lockstep/training/callbacks/refresh_batch_norm.h"

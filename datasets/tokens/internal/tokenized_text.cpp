@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/text/internal/utf8.h"
 #include "lockstep/datasets/tokens/internal/text_documents.h"
 #include "lockstep/datasets/tokens/internal/token_output.h"
 
@@ -40,6 +41,7 @@ uint64_t hash_of(const TokenizedText& text) {
   hash.add(text.encoding.json_field);
   hash.add(std::to_string(text.encoding.end_of_text));
   hash.add(std::to_string(text.vocab_size));
+  if (text.encoding.requires_utf8) hash.add("UTF-8");
   return hash.value();
 }
 
@@ -53,12 +55,26 @@ std::vector<uint32_t> encode_piece(const TokenizedText& text, const TextPiece& p
   }
 }
 
+/// Throws DataError naming the first byte of `text` that is not valid UTF-8. `bytes_before` are those of the
+/// file's text before it.
+void require_utf8(const std::string& path, std::string_view text, uint64_t bytes_before) {
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) return;
+  std::array<char, 8> byte{};
+  std::snprintf(byte.data(), byte.size(), "0x%02x", static_cast<unsigned char>(text[valid]));
+  throw DataError(path, "byte " + std::to_string(bytes_before + valid) + " of its text", "valid UTF-8",
+                  byte.data());
+}
+
 /// Encodes the text of a file. Returns the file's version, which did not change meanwhile.
 FileVersion encode_documents(const TokenizedText& text,
                              const std::function<void(std::span<const uint32_t>)>& append) {
   const FileVersion version = OpenFile(text.path).version();
   const TextDocuments documents{.path = text.path, .json_field = text.encoding.json_field};
+  uint64_t bytes_before = 0;
   read_documents(documents, [&](const TextPiece& piece) {
+    if (text.encoding.requires_utf8) require_utf8(text.path, piece.text, bytes_before);
+    bytes_before += piece.text.size();
     const std::string place = text.path + (piece.line > 0 ? ": line " + std::to_string(piece.line) : "");
     std::vector<uint32_t> tokens = encode_piece(text, piece, place);
     if (piece.ends_document) tokens.push_back(text.encoding.end_of_text);

@@ -32,7 +32,7 @@ std::string refusal(const std::vector<std::string>& arguments) {
 
 TEST(CtrCommandLineTest, WithoutFlagsAllIsDefault) {
   const auto line = line_of({});
-  EXPECT_EQ(line.action, CtrAction::kTrain);
+  EXPECT_EQ(line.action, Action::kTrain);
   CtrOptions expected;
   expected.learning_rate = default_learning_rate(CtrOptimizerKind::kAdagrad);
   EXPECT_EQ(line.options, expected);
@@ -176,9 +176,9 @@ TEST(CtrCommandLineTest, ValuesOutOfRangeAreRefusedByName) {
 }
 
 TEST(CtrCommandLineTest, OtherActionsNeedNoMore) {
-  EXPECT_EQ(line_of({"--help"}).action, CtrAction::kHelp);
-  EXPECT_EQ(line_of({"--version"}).action, CtrAction::kVersion);
-  EXPECT_EQ(line_of({"--list-devices"}).action, CtrAction::kListDevices);
+  EXPECT_EQ(line_of({"--help"}).action, Action::kHelp);
+  EXPECT_EQ(line_of({"--version"}).action, Action::kVersion);
+  EXPECT_EQ(line_of({"--list-devices"}).action, Action::kListDevices);
   EXPECT_THAT(ctr_help_text(kStrategies), AllOf(HasSubstr("--max-staleness N"), HasSubstr("Examples:"),
                                                 HasSubstr("Exit codes:"), HasSubstr("ps tasks")));
 }

@@ -200,6 +200,7 @@ TEST(BytePairTokenizerTest, ReadsThePairOfFilesOfOlderTokenizers) {
   EXPECT_THAT(tokenizer.encode("hello hello"), ElementsAre(259, 260));
   EXPECT_EQ(tokenizer.end_of_text(), std::nullopt);
   EXPECT_EQ(open_tokenizer(folder.path())->encode(" hello"), tokenizer.encode(" hello"));
+  EXPECT_EQ(open_tokenizer(files.merges)->encode(" hello"), tokenizer.encode(" hello"));
 
   const auto refusal = [&](const BytePairFiles& wrong) {
     return message_of<DataError>([&] { BytePairTokenizer refused(wrong); });

@@ -55,6 +55,17 @@ class TokenizedTextTest : public ::testing::Test {
   std::string messages_;
 };
 
+TEST_F(TokenizedTextTest, NamesTheFirstByteThatIsNotUtf8IfTheTextMustBe) {
+  auto text = bytes_of(folder_.write("a.txt", "caf\xC3\xA9, caf\xE9"));
+  EXPECT_EQ(tokenize_text(text)->size(), 12U);
+  text.encoding.requires_utf8 = true;
+  EXPECT_THAT(
+      [&] { tokenize_text(text); },
+      ThrowsMessage<DataError>(HasSubstr("a.txt: byte 10 of its text: expected valid UTF-8, but got 0xe9")));
+  text.path = folder_.write("b.txt", "caf\xC3\xA9");
+  EXPECT_EQ(tokenize_text(text)->size(), 6U);
+}
+
 TEST_F(TokenizedTextTest, HasTheEndOfTextAfterEachDocument) {
   const auto plain = folder_.write("a.txt", "one\n");
   const auto lines = folder_.write("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");

@@ -226,7 +226,27 @@ TEST_F(RecordedFit, IsWrittenForTensorBoardAlone) {
   EXPECT_THROW(TensorBoard({.folder = tb, .log_every = 0}), InvalidArgument);
 }
 
+TEST_F(RecordedFit, CountsThePartsOfExamples) {
+  const auto record = std::make_shared<RecordRun>(
+      directory_.paths(), RecordRunOptions{.log_every = 1, .examples = "tokens", .parts_per_example = 100});
+  const auto history = fit(record);
+  EXPECT_EQ(record->record().totals.images, 2 * kExamples * 100);
+  const auto& epoch = record->record().epochs.back();
+  EXPECT_DOUBLE_EQ(*epoch.images_per_second, 100 * history.epochs.back().at("examples_per_second"));
+}
+
+TEST_F(RecordedFit, ReportsSamplesAndReferenceLosses) {
+  const auto record = std::make_shared<RecordRun>(directory_.paths());
+  record->set_reference_losses({{"second", 2.0}, {"first", 1.0}});
+  record->add_sample({.title = "step 6", .prompt = "once", .text = " upon"});
+  fit(record);
+  record->finish(RunStatus::kCompleted);
+  EXPECT_EQ(record->record().reference_losses.front().name, "first");
+  EXPECT_THAT(content_of(directory_.paths().report()), HasSubstr("<b>once</b> upon"));
+}
+
 TEST_F(RecordedFit, RefusesToRecordNoSteps) {
+  EXPECT_THROW(RecordRun(directory_.paths(), {.parts_per_example = 0}), InvalidArgument);
   EXPECT_THROW(RecordRun(directory_.paths(), {.log_every = 0}), InvalidArgument);
 }
 

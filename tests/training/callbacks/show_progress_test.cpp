@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
+#include <string>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/after_step.h"
@@ -90,6 +92,23 @@ TEST_F(ShowProgressTest, TheTableOfAResumedFitHasTheEarlierEpochs) {
   ASSERT_EQ(history.epochs.size(), 4U);
   EXPECT_THAT(lines_.str(), ::testing::EndsWith("\n\n" + fit_table(1, history.epochs,
                                                                    {.names = {"loss", "validation_loss"}})));
+}
+
+TEST_F(ShowProgressTest, CountsThePartsOfExamplesAndAddsValuesToTheBar) {
+  const auto add = [](const FitState& state, Logs& shown) {
+    shown.set("model_flop_utilization", 0.125 * static_cast<double>(state.epoch));
+  };
+  const auto history =
+      fit({.bar = true, .width = [] { return 200; }},
+          {.text = {.unit = "tokens", .units_per_example = 10, .names = {"examples_per_second"}},
+           .bar_names = {"loss"},
+           .add_values = add});
+  EXPECT_THAT(bar_.str(), ::testing::AllOf(HasSubstr("tokens/s, loss "), HasSubstr(", MFU 12.5 %]"),
+                                           HasSubstr(", MFU 25.0 %]")));
+  EXPECT_THAT(lines_.str(),
+              HasSubstr("epoch 1/2  " +
+                        std::to_string(std::lround(10 * history.epochs.front().at("examples_per_second"))) +
+                        " tokens/s"));
 }
 
 TEST_F(ShowProgressTest, SaysWhyAFitStoppedEarly) {

@@ -10,6 +10,7 @@
 #include "lockstep/training/reporting/html/internal/html_page.h"
 #include "lockstep/training/reporting/html/internal/html_text.h"
 #include "lockstep/training/reporting/html/internal/report_curves.h"
+#include "lockstep/training/reporting/html/internal/report_texts.h"
 
 namespace lockstep {
 namespace {
@@ -83,6 +84,15 @@ std::optional<double> median_of(const RunRecord& record, std::optional<double> E
   return values[middle];
 }
 
+/// Returns a value of the last epoch by its name.
+std::optional<double> last_other(const RunRecord& record, const std::string& name) {
+  if (record.epochs.empty()) return std::nullopt;
+  for (const auto& [other, value] : record.epochs.back().others) {
+    if (other == name) return value;
+  }
+  return std::nullopt;
+}
+
 std::string rate_text(double images_per_second) {
   return images_per_second < 100 ? short_number(images_per_second, 3)
                                  : grouped_number(std::llround(images_per_second));
@@ -101,6 +111,13 @@ KeyFigures key_figures_of(const RunRecord& record) {
   }
   if (const auto* best = best_epoch(record, &EpochRecord::validation_loss, std::less<>())) {
     figures.emplace_back("Lowest validation loss" + in_epoch(*best), short_number(*best->validation_loss));
+    // The lowest one comes first.
+    if (!record.reference_losses.empty()) {
+      const auto& [name, loss] = record.reference_losses.front();
+      const double above = *best->validation_loss - loss;
+      figures.emplace_back((above < 0 ? "Below the " : "Above the ") + name,
+                           short_number(std::abs(above), 2));
+    }
   }
   if (!record.epochs.empty() && record.epochs.back().loss) {
     figures.emplace_back("Final training loss", short_number(*record.epochs.back().loss));
@@ -108,6 +125,8 @@ KeyFigures key_figures_of(const RunRecord& record) {
   if (const auto rate = median_of(record, &EpochRecord::images_per_second)) {
     figures.emplace_back(capitalized(record.examples) + " a second", rate_text(*rate));
   }
+  if (const auto utilization = last_other(record, "model_flop_utilization"))
+    figures.emplace_back("Model FLOP utilization", percent_text(*utilization, 1));
   if (const auto share = median_of(record, &EpochRecord::data_wait_share)) {
     figures.emplace_back("Waiting for data", percent_text(*share, 1));
   }
@@ -260,6 +279,8 @@ std::string report_html(const RunRecord& record) {
   page.key_figures(key_figures_of(record));
   const auto curves = report_curves(record);
   if (!curves.empty()) page.heading("Curves").figures(curves);
+  add_reference_losses(record, page);
+  add_samples(record, page);
   add_confusions(record, page);
   add_misclassified(record, page);
   add_epochs(record, page);

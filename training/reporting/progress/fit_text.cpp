@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "lockstep/training/reporting/progress/internal/log_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,18 +17,13 @@ constexpr size_t kMostRows = 20;
 
 std::string title_of(const std::string& name, const FitTextOptions& options) {
   if (name == kSpeed) return options.unit + "/s";
-  std::string title = name.starts_with(kValidation)
-                          ? options.validation + "_" + name.substr(std::string(kValidation).size())
-                          : name;
-  std::replace(title.begin(), title.end(), '_', ' ');
-  return title;
+  if (!name.starts_with(kValidation)) return log_title(name);
+  return log_title(options.validation + "_" + name.substr(std::string(kValidation).size()));
 }
 
-std::string value_text(const std::string& name, double value) {
-  if (name == kSpeed) return fmt::format("{:.0f}", value);
-  if (name == "data_wait") return fmt::format("{:.1f} %", 100 * value);
-  if (name == "learning_rate") return fmt::format("{:.3g}", value);
-  return fmt::format("{:.4f}", value);
+std::string value_text(const std::string& name, double value, const FitTextOptions& options) {
+  return name == kSpeed ? fmt::format("{:.0f}", value * static_cast<double>(options.units_per_example))
+                        : log_value_text(name, value);
 }
 
 std::vector<std::string> shown_names(const std::vector<Logs>& epochs, const FitTextOptions& options) {
@@ -56,8 +53,8 @@ std::string best_line(int64_t first_epoch, const std::vector<Logs>& epochs, cons
         best = {*value, first_epoch + static_cast<int64_t>(i)};
     }
     if (best.second >= 0) {
-      return fmt::format("best {} {} in epoch {}\n", title_of(name, options), value_text(name, best.first),
-                         best.second);
+      return fmt::format("best {} {} in epoch {}\n", title_of(name, options),
+                         value_text(name, best.first, options), best.second);
     }
   }
   return "";
@@ -68,7 +65,7 @@ std::string best_line(int64_t first_epoch, const std::vector<Logs>& epochs, cons
 std::string epoch_line(int64_t epoch, int64_t epochs, const Logs& logs, const FitTextOptions& options) {
   std::string text = fmt::format("epoch {}/{}", epoch, epochs);
   for (const auto& name : shown_names({logs}, options)) {
-    const std::string title = title_of(name, options), value = value_text(name, *logs.find(name));
+    const std::string title = title_of(name, options), value = value_text(name, *logs.find(name), options);
     text += name == kSpeed ? fmt::format("  {} {}", value, title) : fmt::format("  {} {}", title, value);
   }
   return text;
@@ -87,7 +84,7 @@ std::string fit_table(int64_t first_epoch, const std::vector<Logs>& epochs, cons
     auto& row = rows.emplace_back(1, fmt::format("{}", first_epoch + static_cast<int64_t>(i)));
     for (const auto& name : names) {
       const auto value = epochs[i].find(name);
-      row.push_back(value ? value_text(name, *value) : "-");
+      row.push_back(value ? value_text(name, *value, options) : "-");
     }
   }
   std::vector<size_t> widths(names.size() + 1, 0);

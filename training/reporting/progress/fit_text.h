@@ -11,6 +11,7 @@ namespace lockstep {
 /// Options for showing the numbers of epochs as text.
 struct FitTextOptions {
   std::string unit = "examples";          ///< unit of speeds, without the `/s`
+  int64_t units_per_example = 1;          ///< such as the tokens of a sequence
   std::string validation = "validation";  ///< word shown for the validation_ prefix
   /// Names of the logs to show, in this order, if present; empty: all.
   std::vector<std::string> names{};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/training/reporting/progress/internal/duration_text.h"
+#include "lockstep/training/reporting/progress/internal/log_text.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +66,8 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
   const std::string left = fmt::format("{}  {:3.0f}%|", progress.label, std::floor(done * 100));
   std::vector<std::string> details{fmt::format("{}<{}", duration_text(progress.seconds), time_left(progress)),
                                    rate_text(progress)};
-  for (const auto& [name, value] : progress.values) details.push_back(fmt::format("{} {:.4f}", name, value));
+  for (const auto& [name, value] : progress.values)
+    details.push_back(log_title(name) + " " + log_value_text(name, value));
 
   // The last column stays empty: a terminal may wrap a line that fills it.
   const int columns = std::max(style.width - 1, 0);
@@ -86,7 +88,8 @@ std::string render_bar(const Progress& progress, const BarStyle& style) {
 
 std::string render_line(const Progress& progress) {
   std::string text = fmt::format("{}  step {}", progress.label, steps_text(progress));
-  for (const auto& [name, value] : progress.values) text += fmt::format("  {} {:.4f}", name, value);
+  for (const auto& [name, value] : progress.values)
+    text += "  " + log_title(name) + " " + log_value_text(name, value);
   return text + fmt::format("  {}  {} left", rate_text(progress), time_left(progress));
 }
 

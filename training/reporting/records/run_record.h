@@ -103,6 +103,19 @@ struct MemoryRecord {
   bool is_of_process = false;  ///< whether the peak is the process's resident memory, else of tensors on GPUs
 };
 
+/// A text that a language model wrote.
+struct SampleText {
+  std::string title;   ///< when, such as "step 500"
+  std::string prompt;  ///< what the model was given to continue; may be empty
+  std::string text;    ///< what the model wrote
+};
+
+/// A loss that the validation loss is compared with, such as that of another model.
+struct ReferenceLoss {
+  std::string name;
+  double loss = 0;
+};
+
 /// Everything that a report shows about a run.
 struct RunRecord {
   std::string title;
@@ -115,6 +128,8 @@ struct RunRecord {
   std::vector<MisclassifiedImage> misclassified = {};  ///< some of the misclassified images
   std::optional<int64_t> num_misclassified = {};       ///< number of all misclassified images
   std::optional<MemoryRecord> memory = {};
+  std::vector<SampleText> samples = {};              ///< the oldest first
+  std::vector<ReferenceLoss> reference_losses = {};  ///< the lowest first
   RunTotals totals = {};
 };
 

@@ -447,7 +447,7 @@ TEST(CommandLine, RefusesWhatIsNoSeed) {
 }
 
 TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
-  const std::string help = help_text({"default", "mine"});
+  const std::string help = train_help_text({"default", "mine"});
   for (const std::string flag : {"--strategy",
                                  "--devices",
                                  "--replicas",
@@ -513,7 +513,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
 }
 
 TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
-  const std::string help = help_text({});
+  const std::string help = train_help_text({});
   const std::string codes = help.substr(help.find("Exit codes: "));
   for (const std::string code :
        {" 0 done", " 1 any other error", " 2 usage", " 3 data", " 4 checkpoint", "\n5 replicas",
@@ -523,7 +523,7 @@ TEST(CommandLine, HelpNamesEveryExitCodeOfTheProgram) {
 }
 
 TEST(CommandLine, HelpFitsIntoATerminalOf100Columns) {
-  std::istringstream help(help_text({"default", "mine"}, "/bin/train_images"));
+  std::istringstream help(train_help_text({"default", "mine"}, "/bin/train_images"));
   for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 

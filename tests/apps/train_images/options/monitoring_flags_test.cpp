@@ -74,7 +74,7 @@ TEST(MonitoringFlags, ShortenNothingThatIsShorterAlready) {
 }
 
 TEST(MonitoringFlags, AreInTheHelp) {
-  const auto help = help_text(Words{"default"});
+  const auto help = train_help_text(Words{"default"});
   for (const std::string flag :
        {"--metrics-port", "--metrics-address", "--mlflow-dir", "--find-learning-rate", "--fast-dev-run"})
     EXPECT_THAT(help, HasSubstr(flag));

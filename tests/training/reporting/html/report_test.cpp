@@ -110,6 +110,50 @@ TEST(ReportTest, SaysHowManyOfTheMisclassifiedImagesItShows) {
   EXPECT_THAT(shown(1, 1), HasSubstr("<p>1 image, with the true class"));
 }
 
+TEST(ReportTest, ShowsTheLastSamplesFirstAndFoldsTheEarlierOnes) {
+  const std::string html = report_html(
+      {.samples = {
+           {"step 1", "", "early <text>"}, {"step 2", "once", " upon a time"}, {"step 2", "once", " more"}}});
+  EXPECT_THAT(html, AllOf(HasSubstr("<h2>Sample texts</h2>"), HasSubstr("early &lt;text&gt;"),
+                          HasSubstr("<b>once</b> upon a time"), HasSubstr("<b>once</b> more")));
+  EXPECT_LT(html.find(" more"), html.find("<summary>Texts of earlier tests</summary>"));
+  EXPECT_LT(html.find("<summary>Texts of earlier tests</summary>"), html.find("early &lt;text&gt;"));
+  EXPECT_THAT(report_html({.samples = {{"step 2", "", "only"}}}), Not(HasSubstr("<summary>")));
+  EXPECT_THAT(report_html({.samples = {{"step 2", "", ""}}}), HasSubstr("ended the text at once"));
+  EXPECT_THAT(report_html({}), Not(HasSubstr("Sample texts")));
+}
+
+TEST(ReportTest, ShowsTheUtilizationOfTheDevicesAsAShareAndSpeedsOnce) {
+  const std::string html =
+      report_html({.examples = "tokens",
+                   .epochs = {{.epoch = 1,
+                               .images_per_second = 5000,
+                               .others = {{"tokens_per_second", 5000}, {"model_flop_utilization", 0.375}}}}});
+  EXPECT_THAT(html, AllOf(HasSubstr("<dt>Model FLOP utilization</dt><dd>37.5\u202F%</dd>"),
+                          HasSubstr("<figcaption>Model FLOP utilization</figcaption>"),
+                          HasSubstr("<figcaption>Tokens a second</figcaption>"),
+                          Not(HasSubstr("<figcaption>Tokens per second</figcaption>"))));
+}
+
+TEST(ReportTest, ComparesTheLastValidationLossWithReferences) {
+  const RunRecord record{
+      .epochs = {{.epoch = 1, .validation_loss = 2.5}, {.epoch = 2, .validation_loss = 1.75}},
+      .reference_losses = {{"entropy", 1.5}, {"bigram model", 2.0}}};
+  const std::string html = report_html(record);
+  const std::string rows[] = {
+      "<tr><td>entropy</td><td class=\"number\">1.5</td>",
+      "<tr class=\"marked\"><td>this model, at its last test</td><td class=\"number\">1.75</td>",
+      "<tr><td>bigram model</td><td class=\"number\">2</td>"};
+  EXPECT_LT(html.find(rows[0]), html.find(rows[1]));  // in the order of their losses
+  EXPECT_LT(html.find(rows[1]), html.find(rows[2]));
+  EXPECT_NE(html.find(rows[2]), std::string::npos);
+  EXPECT_THAT(html, HasSubstr("<dt>Above the entropy</dt><dd>0.25</dd>"));
+  EXPECT_THAT(html, HasSubstr("entropy ends at 1.5"));  // the plot's level line
+  EXPECT_THAT(
+      report_html({.epochs = {{.validation_loss = 1.0}}, .reference_losses = {{"bigram model", 1.5}}}),
+      HasSubstr("<dt>Below the bigram model</dt><dd>0.5</dd>"));
+}
+
 TEST(ReportTest, SaysWhyARunEnded) {
   EXPECT_THAT(report_html({.title = "run",
                            .totals = {.status = RunStatus::kFailed, .reason = "loss is <NaN>", .epochs = 1}}),

@@ -78,6 +78,9 @@ figure { margin: 0; }
 .pictures img { display: block; width: 100%; max-height: 10rem; object-fit: contain; image-rendering: pixelated; }
 .pictures figcaption { margin-top: .4rem; font-size: .875rem; line-height: 1.35; overflow-wrap: anywhere; }
 .pictures span { display: block; color: var(--quiet); font-variant-numeric: tabular-nums; }
+.samples { display: grid; gap: .75rem; }
+.sample p { margin: 0; max-width: none; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .925rem; }
+.sample figcaption { color: var(--quiet); font-weight: 400; font-size: .85rem; }
 table { border-collapse: collapse; font-size: .925rem; background: var(--card); }
 .scroll:has(> table) { border: 1px solid var(--edge); border-radius: .5rem; background: var(--card); width: fit-content; max-width: 100%; }
 .chart .scroll:has(> table) { border: 0; }

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kValidation = "validation_";
+constexpr const char* kUtilization = "model_flop_utilization";
 
 using EpochMember = std::optional<double> EpochRecord::*;
 
@@ -53,6 +54,15 @@ void add_plot(LinePlot plot, std::vector<std::string>& figures) {
   if (!plot.lines.empty()) figures.push_back(line_plot_figure(plot));
 }
 
+/// Adds a level line for each reference loss, if there are at least two epochs to draw it over.
+void add_references(const RunRecord& record, LinePlot& losses) {
+  if (record.epochs.size() < 2) return;
+  const auto first = static_cast<double>(record.epochs.front().epoch);
+  const auto last = static_cast<double>(record.epochs.back().epoch);
+  for (const auto& [name, loss] : record.reference_losses)
+    losses.lines.push_back({.name = name, .points = {{.x = first, .y = loss}, {.x = last, .y = loss}}});
+}
+
 void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& figures) {
   const auto names = other_names(record.epochs);
   const auto line_of = [&](const std::string& name, const std::string& shown) {
@@ -68,8 +78,11 @@ void add_other_epoch_plots(const RunRecord& record, std::vector<std::string>& fi
     const bool is_validation = name.starts_with(kValidation);
     const std::string plain = is_validation ? name.substr(std::string(kValidation).size()) : name;
     const bool has_plain = std::find(names.begin(), names.end(), plain) != names.end();
-    if (is_validation && has_plain) continue;  // drawn with the training curve
+    if (is_validation && has_plain) continue;               // drawn with the training curve
+    if (name == record.examples + "_per_second") continue;  // drawn above
     LinePlot plot{.title = title_of(plain)};
+    if (plain == kUtilization)
+      plot = {.title = "Model FLOP utilization", .y_numbers = AxisNumbers::kPercent, .y_low = 0};
     if (!is_validation) plot.lines.push_back(line_of(name, "training"));
     plot.lines.push_back(line_of(kValidation + plain, "validation"));
     add_plot(std::move(plot), figures);
@@ -106,10 +119,11 @@ std::vector<std::string> report_curves(const RunRecord& record) {
   const auto line = [&](const std::string& name, EpochMember member) {
     return epoch_line(record, name, member);
   };
-  add_plot(
-      {.title = "Loss",
-       .lines = {line("training", &EpochRecord::loss), line("validation", &EpochRecord::validation_loss)}},
-      figures);
+  LinePlot losses{
+      .title = "Loss",
+      .lines = {line("training", &EpochRecord::loss), line("validation", &EpochRecord::validation_loss)}};
+  add_references(record, losses);
+  add_plot(std::move(losses), figures);
   add_plot({.title = "Accuracy",
             .lines = {line("training", &EpochRecord::accuracy),
                       line("validation", &EpochRecord::validation_accuracy)},

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "lockstep/apps/train_images/options/train_options.h"
+#include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/precision/tf32.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/apps/train_images/training/precision_choice.h"
+#include "lockstep/apps/shared/precision/precision_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,168 @@
+#include "lockstep/apps/train_gpt/data/gpt_data.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/text/open_tokenizer.h"
+
+namespace lockstep::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Enough sequences that an epoch never ends: they are drawn when they are needed.
+constexpr int64_t kGeneratedSequences = 1'000'000'000;
+constexpr size_t kCheckedFiles = 10'000;
+
+/// Returns whether one of the places is a file of tokens, or a folder that holds one.
+bool has_token_files(const std::vector<std::string>& places) {
+  const auto is_of_tokens = [](const fs::path& path) { return path.extension() == ".bin"; };
+  for (const auto& place : places) {
+    std::error_code error;
+    if (!fs::is_directory(place, error)) {
+      if (is_of_tokens(place)) return true;
+      continue;
+    }
+    size_t seen = 0;
+    for (fs::directory_iterator file(place, error), end; !error && file != end; file.increment(error)) {
+      if (is_of_tokens(file->path())) return true;
+      if (++seen == kCheckedFiles) break;
+    }
+  }
+  return false;
+}
+
+GptData generate_data(const GptTrainOptions& options, int64_t sequence_length) {
+  const auto texts = [&](uint64_t seed, int64_t count) {
+    return TokenDataset(GeneratedText({.count = count, .sequence_length = sequence_length, .seed = seed}),
+                        {.count = static_cast<size_t>(count)});
+  };
+  // Texts of even seeds to train on, and of an odd one to test on, the same for all seeds.
+  TokenDataset train =
+      texts(2 * options.seed, options.limit_train > 0 ? options.limit_train : kGeneratedSequences);
+  const auto& language = std::get<GeneratedText>(train.source()).language();
+  return {.train = train,
+          .test = texts(1, options.limit_test),
+          .codec = TextCodec(language),
+          .vocabulary_size = language.vocab_size(),
+          .description = "generated language, whose lowest possible loss is known"};
+}
+
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "merges.txt", "encoder.json",
+                                           "vocab.bpe"};
+
+/// Returns the name of the tokenizer: that of --tokenizer, else that beside --init-weights, else bytes for
+/// text. Empty for token files without one.
+std::string tokenizer_name(const GptTrainOptions& options, const BaseModel& base) {
+  if (!options.tokenizer.empty()) return options.tokenizer;
+  std::error_code ignored;
+  if (base.is_of_file) {
+    const fs::path folder = fs::path(base.name).parent_path();
+    for (const char* file : kTokenizerFiles)
+      if (fs::exists(folder / file, ignored)) return folder.string();
+  }
+  return has_token_files(options.data) || has_token_files(options.test_data) ? "" : "bytes";
+}
+
+int64_t vocabulary_of(const GptTrainOptions& options, const BaseModel& base, const Tokenizer* tokenizer) {
+  if (options.vocabulary_size > 0) return options.vocabulary_size;
+  if (tokenizer != nullptr) return static_cast<int64_t>(tokenizer->vocabulary_size());
+  if (base.is_fixed) return base.options.vocabulary_size;
+  throw UsageError(c10::str(
+      "--data ", c10::Join(",", options.data),
+      ": expected --vocabulary-size, --tokenizer or a published --model with token files, which do not "
+      "say how many different tokens there are"));
+}
+
+/// Names the tokenizer's files and when they were written.
+std::string tokenizer_identity(const std::string& name) {
+  std::string identity = name;
+  std::error_code error;
+  const auto add = [&](const fs::path& path) {
+    const auto written = fs::last_write_time(path, error);
+    if (!error)
+      identity += c10::str(" ", fs::canonical(path, error).string(), " ", written.time_since_epoch().count());
+  };
+  if (fs::is_directory(name, error)) {
+    for (const char* file : kTokenizerFiles) add(fs::path(name) / file);
+  } else {
+    add(name);
+  }
+  return identity;
+}
+
+TextEncoding encoding_of(const GptTrainOptions& options, const std::string& name,
+                         const std::shared_ptr<const Tokenizer>& tokenizer) {
+  const auto end = tokenizer->end_of_text();
+  if (!end)
+    throw DataError(
+        "--tokenizer " + name +
+        ": expected one with a token that ends a document, such as <|endoftext|>, but it has none");
+  return {.encode =
+              [tokenizer](std::string_view text) {
+                return tokenizer->encode(text, {.adds_special_tokens = false, .reads_special_tokens = false});
+              },
+          .end_of_text = *end,
+          .identity = tokenizer_identity(name),
+          .json_field = options.json_field,
+          .requires_utf8 = name != "bytes"};
+}
+
+size_t limited(size_t count, int64_t limit) {
+  return limit > 0 ? std::min(count, static_cast<size_t>(limit)) : count;
+}
+
+}  // namespace
+
+GptData open_gpt_data(const GptTrainOptions& options, const BaseModel& base,
+                      const std::function<void(const std::string&)>& log) {
+  const int64_t length = sequence_length_of(options, base);
+  if (is_generated(options)) return generate_data(options, length);
+  const std::string name = tokenizer_name(options, base);
+  const std::shared_ptr<const Tokenizer> tokenizer = name.empty() ? nullptr : open_tokenizer(name);
+  const int64_t vocabulary_size = vocabulary_of(options, base, tokenizer.get());
+  const auto open = [&](const std::vector<std::string>& places) {
+    return TokenFiles({.paths = places,
+                       .sequence_length = length,
+                       .vocab_size = static_cast<uint32_t>(vocabulary_size),
+                       .format = options.token_format,
+                       .encoding = tokenizer ? encoding_of(options, name, tokenizer) : TextEncoding{},
+                       .cache_folder = options.token_cache,
+                       .on_message = log});
+  };
+  const TokenFiles files = open(options.data);
+  const size_t all = *files.size();
+  std::optional<TokenFiles> tests;
+  size_t num_tests = 0;
+  if (!options.test_data.empty()) {
+    tests = open(options.test_data);
+    num_tests = *tests->size();
+  } else {
+    num_tests = std::max<size_t>(static_cast<size_t>(options.test_share * static_cast<double>(all)), 1);
+    if (all < 2)
+      throw DataError(c10::str("--data ", c10::Join(",", options.data),
+                               ": expected tokens for at least 2 sequences of ", length,
+                               ", one to train and one to test on, but got ", files.num_tokens(),
+                               " tokens; --test-data names other files to test on"));
+  }
+  const size_t num_train = tests ? all : all - num_tests;
+  return {.train = TokenDataset(files, {.count = limited(num_train, options.limit_train)}),
+          .test = TokenDataset(tests.value_or(files), {.begin = tests ? 0 : num_train,
+                                                       .count = limited(num_tests, options.limit_test)}),
+          .codec = TextCodec(tokenizer),
+          .vocabulary_size = vocabulary_size,
+          .description = c10::str(c10::Join(",", options.data), ", ", files.num_tokens(), " tokens",
+                                  tests ? "; to test on: " + c10::Join(",", options.test_data) : "")};
+}
+
+}  // namespace lockstep::apps

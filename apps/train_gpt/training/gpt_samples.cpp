@@ -1,0 +1,81 @@
+#include "lockstep/apps/train_gpt/training/gpt_samples.h"
+
+#include <ATen/Context.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/models/gpt/gpt_generation.h"
+
+namespace lockstep::apps {
+namespace {
+
+constexpr size_t kTexts = 3;
+
+std::vector<int64_t> checked_prompt(const GptTrainOptions& options, const TextCodec& codec,
+                                    const GptOptions& model) {
+  auto tokens = codec.tokens(options.sample);
+  const auto most = static_cast<size_t>(model.max_length) - 1;
+  if (tokens.size() > most && !options.sample.empty()) {
+    throw UsageError(c10::str("--sample: expected a text of at most ", most,
+                              " tokens, the model's positions, "
+                              "but got ",
+                              tokens.size()));
+  }
+  for (const int64_t token : tokens) {
+    if (token < 0 || token >= model.vocabulary_size) {
+      throw UsageError(c10::str("--sample: expected tokens below the size of the vocabulary, ",
+                                model.vocabulary_size, ", but got ", token));
+    }
+  }
+  return tokens;
+}
+
+/// Returns the text of `tokens` after `prompt`: a tokenizer may begin a text otherwise than it continues one.
+std::string continuation(const TextCodec& codec, const std::vector<int64_t>& prompt,
+                         const std::vector<int64_t>& tokens) {
+  auto all = prompt;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const std::string whole = codec.text(all);
+  const std::string given = codec.text(prompt);
+  return whole.starts_with(given) ? whole.substr(given.size()) : codec.text(tokens);
+}
+
+}  // namespace
+
+GptSamples::GptSamples(const GptTrainOptions& options, const TextCodec& codec, Mirrored<Gpt>& model,
+                       Receiver receive)
+    : options_(options),
+      codec_(codec),
+      model_(model),
+      receive_(std::move(receive)),
+      prompt_(checked_prompt(options, codec, model.primary()->options())) {}
+
+void GptSamples::on_epoch_end(FitState& state) {
+  if (options_.sample_tokens == 0) return;
+  std::vector<std::vector<int64_t>> texts;
+  const auto write = [&](ReplicaContext& replica, Gpt& model) {
+    if (replica.replica_id() != 0) return;
+    auto generator = at::globalContext().defaultGenerator(replica.device()).clone();
+    generator.set_current_seed(options_.seed + static_cast<uint64_t>(state.epoch));
+    GenerationOptions generation{.max_new_tokens = options_.sample_tokens,
+                                 .temperature = options_.temperature,
+                                 .top_k = std::min(options_.top_k, model->options().vocabulary_size),
+                                 .top_p = options_.top_p,
+                                 .generator = generator};
+    if (const auto end = codec_.end_of_text()) generation.stop_tokens = {*end};
+    texts = generate(model, std::vector<std::vector<int64_t>>(kTexts, prompt_), generation);
+  };
+  state.strategy().run(write, model_);
+  const std::string title = c10::str("after step ", state.global_step);
+  for (auto& text : texts) {
+    if (const auto end = codec_.end_of_text(); end && !text.empty() && text.back() == *end) text.pop_back();
+    receive_({.title = title, .prompt = options_.sample, .text = continuation(codec_, prompt_, text)});
+  }
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,79 @@
+#include "lockstep/apps/train_gpt/training/peak_flops.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/measurement/gpu_peak.h"
+#include "lockstep/measurement/seconds_since.h"
+#include "lockstep/runtime/devices/internal/gpu_name.h"
+
+namespace lockstep::apps {
+namespace {
+
+MatrixNumbers matrix_numbers(PrecisionKind precision) {
+  switch (precision) {
+    case PrecisionKind::kFloat64:
+      return MatrixNumbers::kFloat64;
+    case PrecisionKind::kTf32:
+      return MatrixNumbers::kTf32;
+    case PrecisionKind::kBFloat16:
+      return MatrixNumbers::kBFloat16;
+    case PrecisionKind::kFloat16:
+      return MatrixNumbers::kFloat16;
+    case PrecisionKind::kFloat32:
+    case PrecisionKind::kIeee:
+      break;
+  }
+  return MatrixNumbers::kFloat32;
+}
+
+/// Multiplies square matrices for a third of a second. Returns the operations per second of the fastest
+/// product.
+double measured_flops(const torch::Device& device, at::ScalarType dtype) {
+  constexpr int64_t kSize = 1024;
+  constexpr double kSeconds = 0.3;
+  const torch::NoGradGuard no_grad;
+  const auto options = torch::TensorOptions(dtype).device(device);
+  const auto a = torch::ones({kSize, kSize}, options);
+  auto product = torch::empty({kSize, kSize}, options);
+  const auto begin = std::chrono::steady_clock::now();
+  double fastest = 0;
+  do {
+    const auto started = std::chrono::steady_clock::now();
+    torch::mm_out(product, a, a);
+    product[0][0].item<double>();  // waits for the device
+    fastest = std::max(fastest, 2.0 * kSize * kSize * kSize / measurement::seconds_since(started));
+  } while (measurement::seconds_since(begin) < kSeconds);
+  return fastest;
+}
+
+}  // namespace
+
+PeakFlops peak_flops(Strategy& strategy, PrecisionKind precision) {
+  const auto numbers = matrix_numbers(precision);
+  const bool is_cast = autocast_dtype(precision) != at::kFloat;
+  const auto dtype = is_cast ? autocast_dtype(precision) : parameter_dtype(precision);
+  const auto& devices = strategy.devices();
+  const auto stated = [&](const LogicalDevice& device) -> std::optional<double> {
+    return device.kind == DeviceKind::kGpu ? gpu_peak_flops(gpu_name(device.index), numbers) : std::nullopt;
+  };
+  const auto speeds = strategy.run([&](ReplicaContext& replica) {
+    const auto& device = devices[static_cast<size_t>(replica.local_replica_id())];
+    // Several replicas on one GPU share its speed.
+    const auto sharing = static_cast<double>(std::count(devices.begin(), devices.end(), device));
+    if (const auto peak = stated(device)) return *peak / sharing;
+    return measured_flops(replica.device(), dtype);
+  });
+  PeakFlops peak{.flops_per_second = strategy.reduce(ReduceOp::kSum, speeds)};
+  const LogicalDevice& first = devices.front();
+  peak.source =
+      stated(first) ? c10::str("stated for ", gpu_name(first.index)) : "of a matrix product just now";
+  return peak;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,93 @@
+#include "lockstep/apps/train_gpt/training/train_gpt.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
+#include "lockstep/apps/train_gpt/training/gpt_samples.h"
+#include "lockstep/apps/train_gpt/training/gpt_weights_choice.h"
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/training/callbacks/learning_rate_schedule.h"
+#include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/trainer/trainer.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// Gives each epoch its number of steps: the last one may have fewer.
+class EpochSteps : public Callback {
+ public:
+  EpochSteps(const GptTrainOptions& options, const GptPlan& plan) : options_(options), plan_(plan) {}
+  void on_epoch_begin(FitState& state) override {
+    state.steps_per_epoch =
+        steps_of_epoch(options_, plan_, {.epoch = state.epoch, .steps_done = state.global_step - state.step});
+  }
+
+ private:
+  const GptTrainOptions& options_;
+  const GptPlan& plan_;
+};
+
+/// Returns the mean cross entropy of each sequence's tokens.
+StepOutputs sequence_losses(ReplicaContext&, Gpt& model, const Example& batch) {
+  const auto logits = model->forward(batch.data);
+  const auto losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten());
+  return {.losses = losses.view(batch.target.sizes()).mean(1)};
+}
+
+GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
+  // Only dropout draws random numbers.
+  const RecomputeOptions recompute_options{.restores_random_state = options.dropout > 0};
+  return [recompute_options](const GptBlockFunction& block, const torch::Tensor& x) {
+    return recompute(recompute_options, block, x);
+  };
+}
+
+}  // namespace
+
+Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan) {
+  return {
+      std::make_shared<EpochSteps>(options, plan),
+      std::make_shared<LearningRateSchedule>(options.learning_rate, [&options, &plan](const FitState& state) {
+        return std::optional(learning_rate_share(options, plan, state.global_step));
+      })};
+}
+
+History train_gpt(const GptTraining& training) {
+  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample] = training;
+  const auto dtype = parameter_dtype(options.precision);
+  const auto make_model = [&](ReplicaContext&) {
+    Gpt model(plan.model);
+    model->to(dtype);
+    if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
+    return model;
+  };
+  Trainer<Gpt> trainer(strategy, make_model, [&](Gpt& model) { return make_gpt_optimizer(options, model); },
+                       cross_entropy, {},
+                       {.autocast = autocast_dtype(options.precision),
+                        .cuda_graph = options.cuda_graph,
+                        .compute = sequence_losses});
+  std::optional<LoadReport> weights;
+  if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
+  on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
+  const bool is_drawn = is_generated(options);  // in random order already
+  auto batches = strategy.distribute_dataset(
+      data.train, {.global_batch_size = plan.global_batch_size,
+                   .shuffle_seed = is_drawn ? std::nullopt : std::optional(options.seed),
+                   .shuffle_window = options.shuffle_window});
+  // A test holds no more at once than a micro batch.
+  const int64_t test_batch = (plan.global_batch_size + plan.micro_batches - 1) / plan.micro_batches;
+  FitOptions<> fit{.epochs = plan.epochs,
+                   .steps_per_epoch = options.test_every,
+                   .validation = strategy.distribute_dataset(data.test, {.global_batch_size = test_batch}),
+                   .callbacks = callbacks,
+                   .micro_batches = plan.micro_batches};
+  fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
+  if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
+  return trainer.fit(batches, fit);
+}
+
+}  // namespace lockstep::apps

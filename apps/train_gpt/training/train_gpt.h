@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+
+#include "lockstep/apps/train_gpt/data/gpt_data.h"
+#include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/reporting/records/run_record.h"
+#include "lockstep/training/state/state_dict.h"
+#include "lockstep/training/trainer/fit_loop.h"
+
+namespace lockstep::apps {
+
+/// Inputs of a training; all of them must outlive the call.
+struct GptTraining {
+  Strategy& strategy;
+  const GptTrainOptions& options;
+  const GptPlan& plan;
+  const GptData& data;
+  Callbacks callbacks;
+  /// Called once before the first step; `weights` is what --init-weights loaded, or null.
+  std::function<void(torch::nn::Module& model, const LoadReport* weights)> on_start;
+  /// Called on worker 0 with each text that the model writes.
+  std::function<void(const SampleText&)> on_sample;
+};
+
+/// Trains, and tests after every --test-every steps. Throws NotFinite, and what the strategy and the datasets
+/// throw.
+History train_gpt(const GptTraining& training);
+
+/// Returns the schedule of the learning rate, and what gives the last epoch the steps that are left.
+Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,114 @@
+#include "lockstep/apps/train_gpt/data/gpt_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/tokens/token_file_writer.h"
+#include "lockstep/tests/support/temporary_folder.h"
+
+namespace lockstep::apps {
+namespace {
+
+using lockstep::testing::TemporaryFolder;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+GptData open_data(const GptTrainOptions& options) {
+  return open_gpt_data(options, base_model(options), {});
+}
+
+GptTrainOptions options_for(const std::vector<std::string>& data) {
+  GptTrainOptions options;
+  options.data = data;
+  options.sequence_length = 10;
+  return options;
+}
+
+std::string write_tokens(const TemporaryFolder& folder, const std::string& name, uint32_t count) {
+  const std::string path = folder.path() + "/" + name;
+  TokenFileWriter writer({.path = path, .vocab_size = 1000});
+  for (uint32_t token = 0; token < count; ++token) writer.append(std::vector<uint32_t>{token});
+  writer.finish();
+  return path;
+}
+
+TEST(GptDataTest, TheGeneratedLanguageHasOtherTextsToTestOn) {
+  GptTrainOptions options;
+  options.limit_test = 12;
+  const GptData data = open_data(options);
+  EXPECT_EQ(data.test.num_sequences(), 12);
+  EXPECT_EQ(data.vocabulary_size, 78);
+  EXPECT_FALSE(data.train.get_batch({0}).data.equal(data.test.get_batch({0}).data));
+}
+
+TEST(GptDataTest, AnotherSeedTrainsOnOtherTextsAndTestsOnTheSame) {
+  GptTrainOptions options;
+  const GptData one = open_data(options);
+  options.seed = 2;
+  const GptData other = open_data(options);
+  EXPECT_FALSE(one.train.get_batch({0}).data.equal(other.train.get_batch({0}).data));
+  EXPECT_TRUE(one.test.get_batch({0}).data.equal(other.test.get_batch({0}).data));
+}
+
+TEST(GptDataTest, TestsOnTheLastSequencesOfItsFiles) {
+  const TemporaryFolder folder;
+  auto options = options_for({write_tokens(folder, "a.bin", 101)});  // ten sequences
+  options.vocabulary_size = 1000;
+  options.test_share = 0.3;
+  const GptData data = open_data(options);
+  EXPECT_EQ(data.train.num_sequences(), 7);
+  EXPECT_EQ(data.test.num_sequences(), 3);
+  EXPECT_EQ(data.test.get_batch({0}).data[0][0].item<int64_t>(), 70);
+  options.limit_train = 4;
+  options.limit_test = 2;
+  const GptData limited = open_data(options);
+  EXPECT_EQ(limited.train.num_sequences(), 4);
+  EXPECT_EQ(limited.test.num_sequences(), 2);
+  EXPECT_EQ(limited.test.get_batch({0}).data[0][0].item<int64_t>(), 70);
+}
+
+TEST(GptDataTest, TestsOnOtherFilesIfTheyAreNamed) {
+  const TemporaryFolder folder;
+  auto options = options_for({write_tokens(folder, "a.bin", 101)});
+  options.test_data = {write_tokens(folder, "b.bin", 41)};
+  options.vocabulary_size = 1000;
+  const GptData data = open_data(options);
+  EXPECT_EQ(data.train.num_sequences(), 10);
+  EXPECT_EQ(data.test.num_sequences(), 4);
+}
+
+TEST(GptDataTest, TextIsReadAsBytesWithoutATokenizer) {
+  const TemporaryFolder folder;
+  const std::string text(200, 'x');
+  const GptData data = open_data(options_for({folder.write("a.txt", text)}));
+  EXPECT_EQ(data.vocabulary_size, 257);
+  EXPECT_EQ(data.train.get_batch({0}).data[0][0].item<int64_t>(), 'x');
+  EXPECT_EQ(data.codec.text(std::vector<int64_t>{'x'}), "x");
+}
+
+TEST(GptDataTest, TokenFilesNeedAVocabulary) {
+  const TemporaryFolder folder;
+  write_tokens(folder, "a.bin", 101);
+  for (const auto& place : {folder.path(), folder.path() + "/a.bin"}) {
+    EXPECT_THAT(
+        [&] { open_data(options_for({place})); },
+        ThrowsMessage<UsageError>(HasSubstr("expected --vocabulary-size, --tokenizer or a published")));
+  }
+  auto options = options_for({folder.path()});
+  options.model = "gpt2";
+  EXPECT_EQ(open_data(options).vocabulary_size, 50257);
+}
+
+TEST(GptDataTest, DataOfOneSequenceIsTooShort) {
+  const TemporaryFolder folder;
+  EXPECT_THAT([&] { open_data(options_for({folder.write("a.txt", "eleven bytes")})); },
+              ThrowsMessage<DataError>(HasSubstr("expected tokens for at least 2 sequences of 10")));
+}
+
+}  // namespace
+}  // namespace lockstep::apps

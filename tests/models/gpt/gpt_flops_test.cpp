@@ -1,0 +1,59 @@
+#include "lockstep/models/gpt/gpt_flops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "lockstep/models/gpt/gpt_presets.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// Sums up the matrix products of a step: each takes 2 operations a weight in forward, and twice as many in
+/// backward. Attention has two products of T vectors of a head for each token.
+double counted_flops(const GptOptions& given, int64_t length) {
+  const GptOptions model = complete_gpt_options(given);
+  const int64_t queries = model.num_heads * model.head_width;
+  const int64_t keys = model.num_key_value_heads * model.head_width;
+  const int64_t matrices = model.activation == GptActivation::kSwiGlu ? 3 : 2;
+  const int64_t weights_of_layer = model.width * (queries + 2 * keys) + queries * model.width +
+                                   matrices * model.width * model.hidden_width;
+  const int64_t weights = model.num_layers * weights_of_layer + model.width * model.vocabulary_size;
+  const int64_t attention = model.num_layers * 2 * queries * length;
+  return 3 * 2.0 * static_cast<double>(weights + attention);
+}
+
+TEST(GptFlopsTest, AreThoseOfAllMatrixProductsWithinTheShareOfNormsAndBiases) {
+  const std::pair<std::string, int64_t> cases[] = {
+      {"bytes", 256}, {"gpt2", 1024}, {"tinyllama-1.1b", 2048}, {"llama-3.1-8b", 8192}};
+  for (const auto& [name, length] : cases) {
+    const double counted = counted_flops(gpt_preset(name), length);
+    const double flops = gpt_training_flops(gpt_preset(name), length);
+    EXPECT_GE(flops, counted) << name;  // PaLM's formula counts norms and biases as if they were matrices
+    EXPECT_LT(flops, 1.002 * counted) << name;
+  }
+}
+
+TEST(GptFlopsTest, OfGpt2AreThoseOfTheFormulaInNumbers) {
+  // N without the table of positions is 123,653,376: 6 N + 12 * 12 layers * 12 heads * 64 * 1024 tokens.
+  EXPECT_DOUBLE_EQ(gpt_training_flops(gpt_preset("gpt2"), 1024), 6.0 * 123'653'376 + 12.0 * 12 * 768 * 1024);
+}
+
+TEST(GptFlopsTest, DoNotCountTablesThatAreOnlyLookedUp) {
+  GptOptions options = gpt_preset("llama-3.2-1b");
+  const double tied = gpt_training_flops(options, 1024);
+  options.has_tied_head = false;
+  EXPECT_DOUBLE_EQ(gpt_training_flops(options, 1024), tied);
+}
+
+TEST(GptFlopsTest, RefuseSequencesOfNoTokens) {
+  EXPECT_THAT([] { gpt_training_flops({}, 0); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("expected a length of 1 or more, but got 0")));
+}
+
+}  // namespace
+}  // namespace lockstep
