@@ -53,12 +53,12 @@ std::vector<Flag> gpt_data_flags() {
 }
 
 std::vector<Flag> gpt_model_flags() {
-  const GptOptions small = small_gpt_options();
+  const GptOptions small = gpt_preset(kSmallModel);
   return {
       {"Model", "model", "NAME",
-       fmt::format("small, a Llama of {} layers of {} with the tokenizer's vocabulary; or the sizes of a "
-                   "published model: {}. Its weights are random without --init-weights",
-                   small.num_layers, small.width, fmt::join(gpt_preset_names(), ", ")),
+       fmt::format("One of {}. small, a Llama of {} layers of {}, and bytes have the vocabulary of the "
+                   "tokenizer; the others are published models. Weights are random without --init-weights",
+                   fmt::join(gpt_preset_names(), ", "), small.num_layers, small.width),
        kSmallModel},
       {"Model", "family", "NAME",
        "gpt2 (learned positions, LayerNorm, GELU, biases) or llama (rotary positions, RMSNorm, SwiGLU) "

@@ -142,9 +142,9 @@ BaseModel base_model(const GptTrainOptions& options) {
     require_sizes_of_weights(options, base);
     return base;
   }
-  if (options.model == kSmallModel) return {.options = small_gpt_options(), .name = kSmallModel};
-  // `bytes` stands for no published model.
-  return {.options = gpt_preset(options.model), .name = options.model, .is_fixed = options.model != "bytes"};
+  // These two stand for no published model.
+  const bool is_fixed = options.model != kSmallModel && options.model != "bytes";
+  return {.options = gpt_preset(options.model), .name = options.model, .is_fixed = is_fixed};
 }
 
 int64_t sequence_length_of(const GptTrainOptions& options, const BaseModel& base) {

@@ -33,9 +33,8 @@ void write_model(const TemporaryFolder& folder, const GptOptions& model) {
 }
 
 GptOptions tiny_llama() {
-  GptOptions model = small_gpt_options();
+  GptOptions model = gpt_preset("small");
   model.vocabulary_size = 300;
-  model.num_layers = 2;
   return model;
 }
 
