@@ -3,7 +3,7 @@
 #include <array>
 #include <cctype>
 
-namespace lockstep {
+namespace lockstep::measurement {
 namespace {
 
 /// In 10^12 operations per second, from the makers' data sheets, without sparsity; 0: not stated.
@@ -84,4 +84,4 @@ std::optional<double> gpu_peak_flops(const std::string& name, MatrixNumbers numb
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::measurement

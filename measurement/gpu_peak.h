@@ -4,7 +4,7 @@
 #include <string>
 
 /// Peak speeds of devices, as their makers state them.
-namespace lockstep {
+namespace lockstep::measurement {
 
 /// The numbers that matrix products take.
 enum class MatrixNumbers { kFloat64, kFloat32, kTf32, kBFloat16, kFloat16 };
@@ -14,4 +14,4 @@ enum class MatrixNumbers { kFloat64, kFloat32, kTf32, kBFloat16, kFloat16 };
 /// cannot multiply such numbers.
 std::optional<double> gpu_peak_flops(const std::string& name, MatrixNumbers numbers);
 
-}  // namespace lockstep
+}  // namespace lockstep::measurement

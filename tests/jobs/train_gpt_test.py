@@ -324,6 +324,8 @@ class BadInputTest(Case):
         self.expect_plain(4, [model, "config.json", "bert"], "--init-weights", model)
         (model / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
         self.expect_plain(2, ["--layers 5", "2", "config.json"], "--init-weights", model, "--layers", 5)
+        (model / "model.safetensors.index.json").write_text("{}", encoding="utf-8")
+        self.expect_plain(4, [model, "split into several files"], "--init-weights", model)
         self.expect_plain(4, [self.folder / "nothing"], "--init-weights", self.folder / "nothing")
 
     def expect_plain(self, code, parts, *arguments):

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::measurement {
 namespace {
 
 // The numbers are those of NVIDIA's and AMD's data sheets, without sparsity.
@@ -30,4 +30,4 @@ TEST(GpuPeakTest, SaysNothingAboutGpusItDoesNotKnowAndNumbersTheyCannotMultiply)
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::measurement

@@ -15,21 +15,21 @@
 namespace lockstep::apps {
 namespace {
 
-MatrixNumbers matrix_numbers(PrecisionKind precision) {
+measurement::MatrixNumbers matrix_numbers(PrecisionKind precision) {
   switch (precision) {
     case PrecisionKind::kFloat64:
-      return MatrixNumbers::kFloat64;
+      return measurement::MatrixNumbers::kFloat64;
     case PrecisionKind::kTf32:
-      return MatrixNumbers::kTf32;
+      return measurement::MatrixNumbers::kTf32;
     case PrecisionKind::kBFloat16:
-      return MatrixNumbers::kBFloat16;
+      return measurement::MatrixNumbers::kBFloat16;
     case PrecisionKind::kFloat16:
-      return MatrixNumbers::kFloat16;
+      return measurement::MatrixNumbers::kFloat16;
     case PrecisionKind::kFloat32:
     case PrecisionKind::kIeee:
       break;
   }
-  return MatrixNumbers::kFloat32;
+  return measurement::MatrixNumbers::kFloat32;
 }
 
 /// Multiplies square matrices for a third of a second. Returns the operations per second of the fastest
@@ -60,7 +60,8 @@ PeakFlops peak_flops(Strategy& strategy, PrecisionKind precision) {
   const auto dtype = is_cast ? autocast_dtype(precision) : parameter_dtype(precision);
   const auto& devices = strategy.devices();
   const auto stated = [&](const LogicalDevice& device) -> std::optional<double> {
-    return device.kind == DeviceKind::kGpu ? gpu_peak_flops(gpu_name(device.index), numbers) : std::nullopt;
+    return device.kind == DeviceKind::kGpu ? measurement::gpu_peak_flops(gpu_name(device.index), numbers)
+                                           : std::nullopt;
   };
   const auto speeds = strategy.run([&](ReplicaContext& replica) {
     const auto& device = devices[static_cast<size_t>(replica.local_replica_id())];
