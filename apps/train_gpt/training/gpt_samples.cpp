@@ -35,17 +35,16 @@ std::vector<int64_t> checked_prompt(const GptTrainOptions& options, const TextCo
   return tokens;
 }
 
-/// Returns the text of `tokens` after `prompt`: a tokenizer may begin a text otherwise than it continues one.
-std::string continuation(const TextCodec& codec, const std::vector<int64_t>& prompt,
-                         const std::vector<int64_t>& tokens) {
+}  // namespace
+
+std::string continued_text(const TextCodec& codec, const std::vector<int64_t>& prompt,
+                           const std::vector<int64_t>& tokens) {
   auto all = prompt;
   all.insert(all.end(), tokens.begin(), tokens.end());
   const std::string whole = codec.text(all);
   const std::string given = codec.text(prompt);
   return whole.starts_with(given) ? whole.substr(given.size()) : codec.text(tokens);
 }
-
-}  // namespace
 
 GptSamples::GptSamples(const GptTrainOptions& options, const TextCodec& codec, Mirrored<Gpt>& model,
                        Receiver receive)
@@ -74,7 +73,7 @@ void GptSamples::on_epoch_end(FitState& state) {
   const std::string title = c10::str("after step ", state.global_step);
   for (auto& text : texts) {
     if (const auto end = codec_.end_of_text(); end && !text.empty() && text.back() == *end) text.pop_back();
-    receive_({.title = title, .prompt = options_.sample, .text = continuation(codec_, prompt_, text)});
+    receive_({.title = title, .prompt = options_.sample, .text = continued_text(codec_, prompt_, text)});
   }
 }
 

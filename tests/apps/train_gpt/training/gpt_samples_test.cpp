@@ -66,14 +66,15 @@ TEST(GptSamplesTest, AreWrittenAfterEachTest) {
 }
 
 TEST(GptSamplesTest, ContinueTheirPromptAsOneText) {
-  auto options = tiny_training();
-  options.sample = "the monk";
-  const TextCodec codec{GeneratedLanguage()};
-  for (const auto& sample : train_tiny(options).samples) {
-    const std::string whole = sample.prompt + sample.text;
-    auto tokens = codec.tokens(whole);
-    tokens.erase(tokens.begin());  // what begins a text
-    EXPECT_EQ(codec.text(tokens), whole);
+  const GeneratedLanguage language;
+  const TextCodec codec(language);
+  std::vector<uint32_t> drawn(30);
+  language.draw({.seed = 3, .index = 1}, drawn);
+  const std::vector<int64_t> tokens(drawn.begin(), drawn.end());
+  for (int64_t prompt_size = 1; prompt_size < 30; ++prompt_size) {
+    const std::vector<int64_t> prompt(tokens.begin(), tokens.begin() + prompt_size);
+    const std::vector<int64_t> rest(tokens.begin() + prompt_size, tokens.end());
+    EXPECT_EQ(codec.text(prompt) + continued_text(codec, prompt, rest), codec.text(tokens)) << prompt_size;
   }
 }
 
