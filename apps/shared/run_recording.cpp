@@ -82,11 +82,12 @@ std::string record_folder(const RecordedFolders& folders) {
 }
 
 std::optional<RunDirectory> make_run_directory(const Strategy& strategy, bool is_recorded,
-                                               RecordedFolders folders) {
+                                               RecordedFolders folders, std::string& run_dir) {
   if (!is_recorded || !is_chief_of(strategy)) return std::nullopt;
   if (const ClusterResolver* cluster = strategy.cluster_resolver())
     folders.restart_count = cluster->restart_count();
-  return std::optional<RunDirectory>(std::in_place, record_folder(folders));
+  run_dir = record_folder(folders);
+  return std::optional<RunDirectory>(std::in_place, run_dir);
 }
 
 void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options) {

@@ -42,9 +42,10 @@ struct RecordedFolders {
 std::string record_folder(const RecordedFolders& folders);
 
 /// Creates the run directory if the run is recorded and this process is the chief. The restart count in
-/// `folders` is taken from the cluster. Throws RunDirectoryError as RunDirectory does.
+/// `folders` is taken from the cluster. Puts the folder that it chooses, see record_folder(), into `run_dir`.
+/// Throws RunDirectoryError as RunDirectory does.
 std::optional<RunDirectory> make_run_directory(const Strategy& strategy, bool is_recorded,
-                                               RecordedFolders folders);
+                                               RecordedFolders folders, std::string& run_dir);
 
 /// Adds the values of a run's configuration to what its record shows.
 void add_settings(const std::vector<Setting>& settings, RecordRunOptions& options);

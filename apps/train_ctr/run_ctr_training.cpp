@@ -66,8 +66,8 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
   if (is_recorded && served == nullptr) hosts = hosts_of_workers(strategy);
   const auto directory = make_run_directory(
       strategy, is_recorded,
-      {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
-  if (directory) line.options.run_dir = directory->paths().folder;
+      {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume},
+      line.options.run_dir);
   decide_strategy(strategy, has_servers(strategy) ? "parameter_server" : "multi_worker", line.options,
                   line.origins);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);

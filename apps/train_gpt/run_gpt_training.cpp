@@ -1,18 +1,14 @@
 #include "lockstep/apps/train_gpt/run_gpt_training.h"
 
-#include <torch/utils.h>
-
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
 
-#include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/monitoring/serve_metrics.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/print.h"
-#include "lockstep/apps/shared/run_recording.h"
+#include "lockstep/apps/shared/session/run_by_strategy.h"
 #include "lockstep/apps/shared/session/worker_role.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_gpt/data/baselines.h"
@@ -22,10 +18,7 @@
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/training/gpt_logs.h"
 #include "lockstep/apps/train_gpt/training/peak_flops.h"
-#include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/runtime/precision/tf32.h"
-#include "lockstep/training/callbacks/interruption.h"
-#include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
 namespace {
@@ -75,10 +68,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
       });
   const GptPlan plan = make_gpt_plan(options, model_to_train(options, base, data.vocabulary_size),
                                      sequence_length, strategy.num_replicas_in_sync());
-  const auto directory = make_run_directory(
-      strategy, role.is_recorded,
-      {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
-  if (directory) line.options.run_dir = directory->paths().folder;
+  const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);
   GptFacts facts = resolve_facts(made, options, plan, base, data);
   const Baselines baselines = measure(options, plan, data, facts);
@@ -106,18 +96,13 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
 }  // namespace
 
 void run_gpt_training(const GptCommandLine& line, const std::string& resume) {
-  const auto began = std::chrono::steady_clock::now();
-  InterruptionGuard interruption(/*from_first_step=*/true);
-  torch::manual_seed(line.options.seed);
-  const MadeStrategy made =
-      choose_strategy(line.options, {.program = "train_gpt", .seed = line.options.seed});
-  if (line.options.cuda_graph) check_cuda_graph(made.strategy->devices());
-  try {
-    train_by(made, interruption, line, resume, began);
-  } catch (const std::exception&) {
-    made.strategy->report_failure(std::current_exception());
-    throw describe_failure(std::current_exception(), made.strategy->cluster_resolver());
-  }
+  run_by_strategy(line.options, {.program = "train_gpt",
+                                 .seed = line.options.seed,
+                                 .cuda_graph = line.options.cuda_graph,
+                                 .train = [&](const MadeStrategy& made, InterruptionGuard& interruption,
+                                              std::chrono::steady_clock::time_point began) {
+                                   train_by(made, interruption, line, resume, began);
+                                 }});
 }
 
 }  // namespace lockstep::apps

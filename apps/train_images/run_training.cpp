@@ -1,17 +1,13 @@
 #include "lockstep/apps/train_images/run_training.h"
 
-#include <torch/utils.h>
-
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <utility>
 
-#include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/monitoring/serve_metrics.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/print.h"
-#include "lockstep/apps/shared/run_recording.h"
+#include "lockstep/apps/shared/session/run_by_strategy.h"
 #include "lockstep/apps/shared/session/worker_role.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_images/data/data_location.h"
@@ -21,11 +17,8 @@
 #include "lockstep/apps/train_images/options/configuration.h"
 #include "lockstep/apps/train_images/training/decided_values.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
-#include "lockstep/runtime/cluster/cluster_resolver.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/precision/tf32.h"
-#include "lockstep/training/callbacks/interruption.h"
-#include "lockstep/training/reporting/records/run_directory.h"
 
 namespace lockstep::apps {
 namespace {
@@ -59,10 +52,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
   const WorkerRole role = role_of(strategy, options);
   const auto metrics = serve_metrics("train_images", options, strategy.cluster_resolver());
-  const auto directory = make_run_directory(
-      strategy, role.is_recorded,
-      {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume});
-  if (directory) line.options.run_dir = directory->paths().folder;
+  const auto directory = open_run_directory(strategy, role, line.options);
 
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
@@ -90,18 +80,13 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
 }  // namespace
 
 void run_training(const CommandLine& line, const std::string& resume) {
-  const auto began = std::chrono::steady_clock::now();
-  InterruptionGuard interruption(/*from_first_step=*/true);
-  torch::manual_seed(line.options.seed);
-  const MadeStrategy made =
-      choose_strategy(line.options, {.program = "train_images", .seed = line.options.seed});
-  if (line.options.cuda_graph) check_cuda_graph(made.strategy->devices());
-  try {
-    train_by(made, interruption, line, resume, began);
-  } catch (const std::exception&) {
-    made.strategy->report_failure(std::current_exception());
-    throw describe_failure(std::current_exception(), made.strategy->cluster_resolver());
-  }
+  run_by_strategy(line.options, {.program = "train_images",
+                                 .seed = line.options.seed,
+                                 .cuda_graph = line.options.cuda_graph,
+                                 .train = [&](const MadeStrategy& made, InterruptionGuard& interruption,
+                                              std::chrono::steady_clock::time_point began) {
+                                   train_by(made, interruption, line, resume, began);
+                                 }});
 }
 
 }  // namespace lockstep::apps

@@ -3,6 +3,7 @@
 
 import array
 import json
+import math
 import os
 import pathlib
 import re
@@ -223,6 +224,32 @@ class RecordTest(Case):
         self.assertRegex(output, r"(?m)^  It was")
 
 
+class WeightsTest(Case):
+    def test_published_weights_come_with_their_tokenizer(self):
+        model = self.folder / "model"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+        (model / "tokenizer.json").write_text(json.dumps(byte_level_tokenizer()), encoding="utf-8")
+        tensors(model / "model.safetensors", LLAMA_TENSORS)
+        text = self.folder / "text.txt"
+        text.write_text("one two three four " * 60, encoding="utf-8")
+        result = train("--data", text, "--init-weights", model, "--sequence-length", 16, "--steps", 1, "--learning-rate", 1e-12,
+                       "--global-batch-size", 4, "--sample-tokens", 4, "--threads", 1)
+        # A Gpt has the queries, keys and values of a layer in one tensor.
+        self.assertIn(f"weights          {len(LLAMA_TENSORS) - 2 * 2} tensors of {model}", result.stdout)
+        # Zeros predict each of the 300 tokens alike.
+        self.assertEqual(test_losses(result.stdout), [round(math.log(300), 4)])
+
+    def test_a_training_that_is_made_longer_makes_the_steps_that_are_left(self):
+        arguments = [*TINY, "--test-every", 5, "--global-batch-size", 4, "--backup-dir", self.folder]
+        train(*arguments, "--steps", 12)
+        self.assertEqual(newest(self.folder).name, "checkpoint-000000000012")
+        result = train(*arguments, "--steps", 20)
+        self.assertIn("resumes with other settings than before: steps 12 -> 20", result.stderr)
+        self.assertIn("epoch 4/4", result.stdout)
+        self.assertEqual(newest(self.folder).name, "checkpoint-000000000020")
+
+
 def token_file(tokens, tail=b""):
     return struct.pack(f"<{len(tokens)}H", *tokens) + tail
 
@@ -325,6 +352,12 @@ class BadInputTest(Case):
 LLAMA = {"model_type": "llama", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
          "num_key_value_heads": 2, "intermediate_size": 40, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
          "hidden_act": "silu", "tie_word_embeddings": True}
+
+LLAMA_TENSORS = {"model.embed_tokens.weight": (300, 16), "model.norm.weight": (16,)} | {
+    f"model.layers.{layer}.{name}.weight": shape for layer in range(2) for name, shape in {
+        "self_attn.q_proj": (16, 16), "self_attn.k_proj": (16, 16), "self_attn.v_proj": (16, 16), "self_attn.o_proj": (16, 16),
+        "mlp.gate_proj": (40, 16), "mlp.up_proj": (40, 16), "mlp.down_proj": (16, 40), "input_layernorm": (16,),
+        "post_attention_layernorm": (16,)}.items()}
 
 
 def tensors(path, shapes):

@@ -58,11 +58,20 @@ GptData generate_data(const GptTrainOptions& options, int64_t sequence_length) {
           .description = "generated language, whose lowest possible loss is known"};
 }
 
-/// Returns the tokenizer of the options; null for token files without one.
-std::shared_ptr<const Tokenizer> tokenizer_of(const GptTrainOptions& options) {
-  if (!options.tokenizer.empty()) return open_tokenizer(options.tokenizer);
-  if (has_token_files(options.data) || has_token_files(options.test_data)) return nullptr;
-  return open_tokenizer("bytes");
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "merges.txt", "encoder.json",
+                                           "vocab.bpe"};
+
+/// Returns the name of the tokenizer: that of --tokenizer, else that beside --init-weights, else bytes for
+/// text. Empty for token files without one.
+std::string tokenizer_name(const GptTrainOptions& options, const BaseModel& base) {
+  if (!options.tokenizer.empty()) return options.tokenizer;
+  std::error_code ignored;
+  if (base.is_of_file) {
+    const fs::path folder = fs::path(base.name).parent_path();
+    for (const char* file : kTokenizerFiles)
+      if (fs::exists(folder / file, ignored)) return folder.string();
+  }
+  return has_token_files(options.data) || has_token_files(options.test_data) ? "" : "bytes";
 }
 
 int64_t vocabulary_of(const GptTrainOptions& options, const BaseModel& base, const Tokenizer* tokenizer) {
@@ -75,39 +84,38 @@ int64_t vocabulary_of(const GptTrainOptions& options, const BaseModel& base, con
       "say how many different tokens there are"));
 }
 
-TextEncoding encoding_of(const GptTrainOptions& options, const std::shared_ptr<const Tokenizer>& tokenizer) {
+/// Names the tokenizer's files and when they were written.
+std::string tokenizer_identity(const std::string& name) {
+  std::string identity = name;
+  std::error_code error;
+  const auto add = [&](const fs::path& path) {
+    const auto written = fs::last_write_time(path, error);
+    if (!error)
+      identity += c10::str(" ", fs::canonical(path, error).string(), " ", written.time_since_epoch().count());
+  };
+  if (fs::is_directory(name, error)) {
+    for (const char* file : kTokenizerFiles) add(fs::path(name) / file);
+  } else {
+    add(name);
+  }
+  return identity;
+}
+
+TextEncoding encoding_of(const GptTrainOptions& options, const std::string& name,
+                         const std::shared_ptr<const Tokenizer>& tokenizer) {
   const auto end = tokenizer->end_of_text();
   if (!end)
     throw DataError(
-        "--tokenizer " + options.tokenizer +
+        "--tokenizer " + name +
         ": expected one with a token that ends a document, such as <|endoftext|>, but it has none");
-  std::string identity = options.tokenizer.empty() ? "bytes" : options.tokenizer;
-  std::error_code ignored;
-  if (fs::exists(identity, ignored)) {
-    identity = fs::canonical(identity, ignored).string();
-    identity += c10::str(" ", fs::last_write_time(identity, ignored).time_since_epoch().count());
-  }
   return {.encode =
               [tokenizer](std::string_view text) {
                 return tokenizer->encode(text, {.adds_special_tokens = false, .reads_special_tokens = false});
               },
           .end_of_text = *end,
-          .identity = identity,
+          .identity = tokenizer_identity(name),
           .json_field = options.json_field,
-          .requires_utf8 = identity != "bytes"};
-}
-
-TokenFiles open_files(const GptTrainOptions& options, const std::vector<std::string>& places,
-                      int64_t sequence_length, int64_t vocabulary_size,
-                      const std::shared_ptr<const Tokenizer>& tokenizer,
-                      const std::function<void(const std::string&)>& log) {
-  return TokenFiles({.paths = places,
-                     .sequence_length = sequence_length,
-                     .vocab_size = static_cast<uint32_t>(vocabulary_size),
-                     .format = options.token_format,
-                     .encoding = tokenizer ? encoding_of(options, tokenizer) : TextEncoding{},
-                     .cache_folder = options.token_cache,
-                     .on_message = log});
+          .requires_utf8 = name != "bytes"};
 }
 
 size_t limited(size_t count, int64_t limit) {
@@ -120,10 +128,17 @@ GptData open_gpt_data(const GptTrainOptions& options, const BaseModel& base,
                       const std::function<void(const std::string&)>& log) {
   const int64_t length = sequence_length_of(options, base);
   if (is_generated(options)) return generate_data(options, length);
-  const auto tokenizer = tokenizer_of(options);
+  const std::string name = tokenizer_name(options, base);
+  const std::shared_ptr<const Tokenizer> tokenizer = name.empty() ? nullptr : open_tokenizer(name);
   const int64_t vocabulary_size = vocabulary_of(options, base, tokenizer.get());
   const auto open = [&](const std::vector<std::string>& places) {
-    return open_files(options, places, length, vocabulary_size, tokenizer, log);
+    return TokenFiles({.paths = places,
+                       .sequence_length = length,
+                       .vocab_size = static_cast<uint32_t>(vocabulary_size),
+                       .format = options.token_format,
+                       .encoding = tokenizer ? encoding_of(options, name, tokenizer) : TextEncoding{},
+                       .cache_folder = options.token_cache,
+                       .on_message = log});
   };
   const TokenFiles files = open(options.data);
   const size_t all = *files.size();

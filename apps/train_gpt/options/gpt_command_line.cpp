@@ -60,9 +60,7 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
 }
 
 void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
-  auto models = gpt_preset_names();
-  models.insert(models.begin(), kSmallModel);
-  options.model = given.name("model", models, options.model);
+  options.model = given.name("model", gpt_preset_names(), options.model);
   if (given.has("family"))
     options.family = given.choice<GptFamily>(
         "family", {{"gpt2", GptFamily::kGpt2}, {"llama", GptFamily::kLlama}}, GptFamily::kLlama);

@@ -37,8 +37,8 @@ std::vector<Flag> gpt_data_flags() {
       {"Data", "limit-test", "N", "Test on N sequences at most", default_of(defaults.limit_test)},
       {"Data", "tokenizer", "NAME",
        "Tokenizer of the text: bytes; a tokenizer.json; a vocab.bpe or merges.txt next to its vocabulary; or "
-       "a "
-       "folder with one of them (default: bytes for text). For token files, it shows samples as text"},
+       "a folder with one of them (default: that beside --init-weights, else bytes). For token files, it "
+       "shows samples as text"},
       {"Data", "vocabulary-size", "N",
        "Tokens are below N (default: those of the tokenizer, of the model's preset or of --init-weights)"},
       {"Data", "token-format", "NAME",
@@ -55,22 +55,26 @@ std::vector<Flag> gpt_data_flags() {
 }
 
 std::vector<Flag> gpt_model_flags() {
-  const GptOptions small = small_gpt_options();
+  const GptOptions small = gpt_preset(kSmallModel);
   return {
       {"Model", "model", "NAME",
-       fmt::format("small, a Llama of {} layers of {} with the tokenizer's vocabulary; or the sizes of a "
-                   "published model: {}. Its weights are random without --init-weights",
-                   small.num_layers, small.width, fmt::join(gpt_preset_names(), ", ")),
+       fmt::format("One of {}. small, a Llama of {} layers of {}, and bytes have the vocabulary of the "
+                   "tokenizer; the others are published models. Weights are random without --init-weights",
+                   fmt::join(gpt_preset_names(), ", "), small.num_layers, small.width),
        kSmallModel},
       {"Model", "family", "NAME",
        "gpt2 (learned positions, LayerNorm, GELU, biases) or llama (rotary positions, RMSNorm, SwiGLU) "
        "instead "
        "of the model's own"},
-      {"Model", "layers", "N", "Layers, instead of the model's own number"},
-      {"Model", "hidden", "N", "Length of a token's vector between layers, likewise"},
-      {"Model", "heads", "N", "Heads of attention, likewise"},
-      {"Model", "kv-heads", "N", "Heads of keys and values, each shared by as many query heads, likewise"},
-      {"Model", "mlp-hidden", "N", "Length of the hidden vector of a layer's MLP, likewise"},
+      {"Model", "layers", "N", "Layers (default: those of the model)"},
+      {"Model", "hidden", "N", "Length of a token's vector between layers (default: that of the model)"},
+      {"Model", "heads", "N", "Heads of attention (default: those of the model)"},
+      {"Model", "kv-heads", "N",
+       "Heads of keys and values, a divisor of --heads (default: those of the model; if --heads is given, as "
+       "many)"},
+      {"Model", "mlp-hidden", "N",
+       "Length of the hidden vector of a layer's MLP (default: that of the model; if --hidden is given, the "
+       "family's usual multiple of it)"},
       {"Model", "sequence-length", "N",
        fmt::format("Tokens in a sequence (default: {} for small, else the model's longest, up to 1024)",
                    small.max_length)},
@@ -144,17 +148,17 @@ namespace {
 std::vector<Flag> gpt_sample_flags() {
   const GptTrainOptions defaults;
   return {
-      {"Samples", "sample", "TEXT",
+      {"Sample", "sample", "TEXT",
        "Let the model continue TEXT after each test (default: it begins texts of its own)", "",
        FlagRole::kOperation},
-      {"Samples", "sample-tokens", "N", "Longest sample; 0: none", default_of(defaults.sample_tokens),
+      {"Sample", "sample-tokens", "N", "Longest sample; 0: none", default_of(defaults.sample_tokens),
        FlagRole::kOperation},
-      {"Samples", "temperature", "X",
+      {"Sample", "temperature", "X",
        "Below 1, likely tokens become more likely; 0 always takes the most likely one",
        default_of(defaults.temperature), FlagRole::kOperation},
-      {"Samples", "top-k", "N", "Draw among the N most likely tokens (default: among all)", "",
+      {"Sample", "top-k", "N", "Draw among the N most likely tokens (default: among all)", "",
        FlagRole::kOperation},
-      {"Samples", "top-p", "X",
+      {"Sample", "top-p", "X",
        "Draw among the fewest most likely tokens whose probabilities sum to at least X",
        default_of(defaults.top_p), FlagRole::kOperation},
   };
@@ -166,7 +170,7 @@ constexpr const char* kGptExamples =
     "cores\n"
     "  train_gpt --data shakespeare.txt --sample 'ROMEO:'     # on bytes of a text\n"
     "  train_gpt --data 'train_*.bin' --test-data val.bin --model gpt2 --tokens-per-step 524288 \\\n"
-    "    --micro-batch-size 32 --precision bfloat16 --learning-rate 6e-4  # as GPT-2 was trained\n"
+    "    --micro-batch-size 32 --precision bfloat16 --learning-rate 6e-4  # of GPT-2's size\n"
     "  train_gpt --data notes.jsonl --init-weights models/gpt2 --tokenizer models/gpt2 --learning-rate 1e-5\n"
     "                                                   # fine-tune a published model\n"
     "  train_gpt --replicas 2 --run-dir runs/a          # recorded; open runs/a/report.html\n"

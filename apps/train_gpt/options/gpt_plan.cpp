@@ -142,8 +142,9 @@ BaseModel base_model(const GptTrainOptions& options) {
     require_sizes_of_weights(options, base);
     return base;
   }
-  if (options.model == kSmallModel) return {.options = small_gpt_options(), .name = kSmallModel};
-  return {.options = gpt_preset(options.model), .name = options.model, .is_fixed = true};
+  // These two stand for no published model.
+  const bool is_fixed = options.model != kSmallModel && options.model != "bytes";
+  return {.options = gpt_preset(options.model), .name = options.model, .is_fixed = is_fixed};
 }
 
 int64_t sequence_length_of(const GptTrainOptions& options, const BaseModel& base) {
@@ -163,8 +164,8 @@ GptOptions model_to_train(const GptTrainOptions& options, const BaseModel& base,
     model.vocabulary_size = options.vocabulary_size;
   }
   if (vocabulary_size > model.vocabulary_size)
-    throw UsageError(fmt::format("--tokenizer {}: expected at most {} tokens, as {} has, but got {}",
-                                 options.tokenizer.empty() ? "bytes" : options.tokenizer,
+    throw UsageError(fmt::format("--tokenizer{}: expected at most {} tokens, as {} has, but got {}",
+                                 options.tokenizer.empty() ? "" : " " + options.tokenizer,
                                  model.vocabulary_size, base.name, vocabulary_size));
   model.embedding_dropout = model.attention_dropout = model.residual_dropout = options.dropout;
   check_sizes(model);
@@ -199,8 +200,11 @@ double learning_rate_share(const GptTrainOptions& options, const GptPlan& plan, 
   return floor + (1 - floor) * share;
 }
 
-int64_t steps_of_epoch(const GptTrainOptions& options, const GptPlan& plan, int64_t epoch) {
-  return epoch < plan.epochs ? options.test_every : options.steps - (plan.epochs - 1) * options.test_every;
+int64_t steps_of_epoch(const GptTrainOptions& options, const GptPlan& plan, const EpochBegin& begin) {
+  const int64_t later_epochs = std::max<int64_t>(plan.epochs - begin.epoch, 0);
+  const int64_t left = options.steps - begin.steps_done;
+  if (later_epochs == 0) return std::max<int64_t>(left, 1);
+  return std::max<int64_t>(std::min(options.test_every, left - later_epochs), 1);
 }
 
 }  // namespace lockstep::apps

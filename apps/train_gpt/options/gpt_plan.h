@@ -53,7 +53,14 @@ GptPlan make_gpt_plan(const GptTrainOptions& options, const GptOptions& model, i
 /// a cosine down to the final rate, or no change.
 double learning_rate_share(const GptTrainOptions& options, const GptPlan& plan, int64_t step);
 
-/// Returns the steps of an epoch, counted from 1.
-int64_t steps_of_epoch(const GptTrainOptions& options, const GptPlan& plan, int64_t epoch);
+/// An epoch that begins.
+struct EpochBegin {
+  int64_t epoch = 1;       ///< counted from 1
+  int64_t steps_done = 0;  ///< in all epochs before it
+};
+
+/// Returns the steps of an epoch: those of --test-every, and in the last one all that are left. That may be
+/// another number than the others have, also because --steps was raised when the training resumed.
+int64_t steps_of_epoch(const GptTrainOptions& options, const GptPlan& plan, const EpochBegin& begin);
 
 }  // namespace lockstep::apps

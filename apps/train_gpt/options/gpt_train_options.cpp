@@ -30,19 +30,6 @@ std::string token_format_name(TokenFormat format) {
   return "auto";
 }
 
-GptOptions small_gpt_options() {
-  return {.max_length = 128,
-          .num_layers = 4,
-          .num_heads = 4,
-          .width = 128,
-          .hidden_width = 344,  // SwiGLU has three matrices: 8/3 of the width cost as much as 4 with two
-          .positions = GptPositions::kRotary,
-          .norm = GptNorm::kRmsNorm,
-          .activation = GptActivation::kSwiGlu,
-          .has_attention_bias = false,
-          .has_mlp_bias = false};
-}
-
 bool is_generated(const GptTrainOptions& options) {
   return options.data.size() == 1 && options.data.front() == "generated";
 }

@@ -22,8 +22,12 @@ std::string gpt_recompute_name(GptRecompute recompute);
 std::string gpt_family_name(GptFamily family);
 std::string token_format_name(TokenFormat format);
 
-/// The name of the model that is made for the data: it has the vocabulary of the tokenizer.
+/// The model that is trained if --model is not given.
 inline constexpr const char* kSmallModel = "small";
+
+/// The recipe by which it learns the generated language in minutes, see docs/text_data.md.
+inline constexpr int64_t kDefaultSteps = 500;
+inline constexpr int64_t kDefaultTestEvery = 50;
 
 /// The model, the data and how to train; the fields that a checkpoint must agree with.
 /// gpt_help_text() explains the flags. 0 and empty stand for values that GptPlan decides.
@@ -40,7 +44,7 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   std::string token_cache;      ///< TokenFilesOptions::cache_folder
   int64_t shuffle_window = 0;
 
-  std::string model = kSmallModel;  ///< or a name of gpt_preset()
+  std::string model = kSmallModel;  ///< a name of gpt_preset()
   std::optional<GptFamily> family;
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -51,8 +55,8 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   double dropout = 0;        ///< of embeddings, attention and residuals
   std::string init_weights;  ///< folder or file of initial weights; empty: none
 
-  int64_t steps = 1200;
-  int64_t test_every = 100;  ///< steps between tests
+  int64_t steps = kDefaultSteps;
+  int64_t test_every = kDefaultTestEvery;  ///< steps between tests
   int64_t global_batch_size = 32;
   int64_t tokens_per_step = 0;   ///< if not 0, overrides global_batch_size
   int64_t micro_batch_size = 0;  ///< sequences that a replica computes at once; 0: all of a step
@@ -77,9 +81,6 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
 
   bool operator==(const GptTrainOptions&) const = default;
 };
-
-/// Returns the model that is trained if --model is not given: a Llama with 4 layers of 128.
-GptOptions small_gpt_options();
 
 /// Returns whether the text is drawn instead of read.
 bool is_generated(const GptTrainOptions& options);

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,15 @@ std::vector<int64_t> checked_prompt(const GptTrainOptions& options, const TextCo
 
 }  // namespace
 
+std::string continued_text(const TextCodec& codec, const std::vector<int64_t>& prompt,
+                           const std::vector<int64_t>& tokens) {
+  auto all = prompt;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const std::string whole = codec.text(all);
+  const std::string given = codec.text(prompt);
+  return whole.starts_with(given) ? whole.substr(given.size()) : codec.text(tokens);
+}
+
 GptSamples::GptSamples(const GptTrainOptions& options, const TextCodec& codec, Mirrored<Gpt>& model,
                        Receiver receive)
     : options_(options),
@@ -63,7 +73,7 @@ void GptSamples::on_epoch_end(FitState& state) {
   const std::string title = c10::str("after step ", state.global_step);
   for (auto& text : texts) {
     if (const auto end = codec_.end_of_text(); end && !text.empty() && text.back() == *end) text.pop_back();
-    receive_({.title = title, .prompt = options_.sample, .text = codec_.text(text)});
+    receive_({.title = title, .prompt = options_.sample, .text = continued_text(codec_, prompt_, text)});
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/train_gpt/data/text_codec.h"
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
@@ -11,6 +13,11 @@
 #include "lockstep/training/trainer/callback.h"
 
 namespace lockstep::apps {
+
+/// Returns the text of `tokens` after that of `prompt`. A tokenizer may begin a text otherwise than it
+/// continues one, such as with a space.
+std::string continued_text(const TextCodec& codec, const std::vector<int64_t>& prompt,
+                           const std::vector<int64_t>& tokens);
 
 /// Lets the first replica's model write texts after each test, from random streams of its own, so that the
 /// training does not depend on it.

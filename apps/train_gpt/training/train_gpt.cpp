@@ -22,7 +22,8 @@ class EpochSteps : public Callback {
  public:
   EpochSteps(const GptTrainOptions& options, const GptPlan& plan) : options_(options), plan_(plan) {}
   void on_epoch_begin(FitState& state) override {
-    state.steps_per_epoch = steps_of_epoch(options_, plan_, state.epoch);
+    state.steps_per_epoch =
+        steps_of_epoch(options_, plan_, {.epoch = state.epoch, .steps_done = state.global_step - state.step});
   }
 
  private:

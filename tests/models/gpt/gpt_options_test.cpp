@@ -28,7 +28,8 @@ TEST(GptPresetsTest, HaveAsManyParametersAsThePublishedModels) {
 
 TEST(GptPresetsTest, AreOfTheirFamilies) {
   for (const auto& name : gpt_preset_names()) {
-    const bool is_llama = name.find("llama") != std::string::npos || name.starts_with("smollm");
+    const bool is_llama =
+        name == "small" || name.find("llama") != std::string::npos || name.starts_with("smollm");
     EXPECT_EQ(gpt_family(gpt_preset(name)), is_llama ? GptFamily::kLlama : GptFamily::kGpt2) << name;
   }
 }
@@ -36,7 +37,7 @@ TEST(GptPresetsTest, AreOfTheirFamilies) {
 TEST(GptPresetsTest, OtherNamesAreRefusedWithTheList) {
   EXPECT_THAT([] { gpt_preset("gpt3"); },
               ThrowsMessage<std::invalid_argument>(
-                  HasSubstr("expected bytes, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, "
+                  HasSubstr("expected bytes, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, "
                             "tinyllama-1.1b, llama-2-7b, llama-3.1-8b, llama-3.2-1b, but got 'gpt3'")));
 }
 

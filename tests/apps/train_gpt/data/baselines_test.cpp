@@ -19,7 +19,7 @@ GptData open_baseline_data(const GptTrainOptions& options) {
 TEST(BaselinesTest, OfTheGeneratedLanguageAreInTheirOrder) {
   GptTrainOptions options;
   options.limit_test = 64;
-  const auto baselines = measure_baselines(open_baseline_data(options), 200'000);
+  const auto baselines = measure_baselines(open_baseline_data(options), 2'000'000);
   ASSERT_TRUE(baselines.entropy && baselines.best && baselines.bigram && baselines.five_gram);
   EXPECT_DOUBLE_EQ(*baselines.entropy, GeneratedLanguage().entropy(128));
   // 8,192 tokens, whose log probabilities have a standard deviation of about 1.5.

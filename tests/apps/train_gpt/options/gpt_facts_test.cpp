@@ -44,9 +44,9 @@ TEST(GptFactsTest, TellsTheModelTheBatchAndTheRate) {
   EXPECT_THAT(
       gpt_configuration_text(facts),
       AllOf(
-          HasSubstr("small (llama), "), HasSubstr("4 layers of 128, 4 heads, 78 tokens"),
+          HasSubstr("small (llama), "), HasSubstr("2 layers of 128, 4 heads, 78 tokens"),
           HasSubstr("32 sequences of 128, 4\u202F096 tokens; 16 sequences a replica, each step in 2 pieces"),
-          HasSubstr("0.003, falling to 0 along a cosine, after a warm-up of 120 steps"),
+          HasSubstr("0.003, falling to 0 along a cosine, after a warm-up of 50 steps"),
           HasSubstr("1.5000 nats a token, the lowest possible loss; 1.5100 on the texts to test on"),
           HasSubstr("bigram 2.0700, 5-gram 1.9800"), HasSubstr("50 GFLOP/s, of a test;")));
   EXPECT_THAT(gpt_configuration_text(facts_of(options)), Not(HasSubstr("entropy")));

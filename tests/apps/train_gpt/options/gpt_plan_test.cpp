@@ -33,9 +33,8 @@ void write_model(const TemporaryFolder& folder, const GptOptions& model) {
 }
 
 GptOptions tiny_llama() {
-  GptOptions model = small_gpt_options();
+  GptOptions model = gpt_preset("small");
   model.vocabulary_size = 300;
-  model.num_layers = 2;
   return model;
 }
 
@@ -58,6 +57,13 @@ TEST(GptPlanTest, APublishedModelKeepsItsVocabularyAndPositions) {
   EXPECT_THAT(
       [&] { sequence_length_of(options, base_model(options)); },
       ThrowsMessage<UsageError>("--sequence-length 1025: expected at most 1024, the positions of gpt2"));
+}
+
+TEST(GptPlanTest, TheModelOverBytesTakesTheVocabularyOfTheTokenizer) {
+  GptTrainOptions options;
+  options.model = "bytes";
+  EXPECT_EQ(model_of(options, 257).vocabulary_size, 257);
+  EXPECT_EQ(sequence_length_of(options, base_model(options)), 256);
 }
 
 TEST(GptPlanTest, SizesReplaceThoseOfTheModel) {
@@ -160,11 +166,14 @@ TEST(GptPlanTest, TheLastEpochHasTheStepsThatAreLeft) {
   options.test_every = 10;
   const auto plan = make_gpt_plan(options, model_of(options), 128, 1);
   EXPECT_EQ(plan.epochs, 3);
-  EXPECT_EQ(steps_of_epoch(options, plan, 1), 10);
-  EXPECT_EQ(steps_of_epoch(options, plan, 2), 10);
-  EXPECT_EQ(steps_of_epoch(options, plan, 3), 5);
-  options.steps = 30;
-  EXPECT_EQ(steps_of_epoch(options, make_gpt_plan(options, model_of(options), 128, 1), 3), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 1, .steps_done = 0}), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 2, .steps_done = 10}), 10);
+  EXPECT_EQ(steps_of_epoch(options, plan, {.epoch = 3, .steps_done = 20}), 5);
+  // Raised to 40 when three epochs were done.
+  options.steps = 40;
+  EXPECT_EQ(steps_of_epoch(options, make_gpt_plan(options, model_of(options), 128, 1),
+                           {.epoch = 4, .steps_done = 25}),
+            15);
 }
 
 TEST(GptPlanTest, TheLearningRateRisesAndFallsAlongHalfACosine) {
