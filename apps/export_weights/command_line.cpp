@@ -90,8 +90,8 @@ Examples:
   export_weights mobilenet_v2.safetensors mobilenet_v2.pt
   export_weights --model run/model.json run/checkpoints/best.pt gpt
 
-Exit codes: 0 done, 2 usage, 4 IN or --model cannot be read or do not fit each other, 7 OUT cannot be
-written
+Exit codes: 0 done, 2 usage, 4 IN or --model cannot be read or they do not fit each other,
+7 OUT cannot be written
 )";
 }
 

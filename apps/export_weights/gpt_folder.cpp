@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/gpt/gpt_configuration.h"
@@ -41,7 +42,9 @@ NamedTensors write_gpt_folder(const std::string& folder, const std::string& mode
   load_state_dict(*gpt, weights, {.strict = true, .source = source});
   const NamedTensors tensors = gpt_weights_for_file(gpt);
   const std::filesystem::path place(folder);
-  std::filesystem::create_directories(place);
+  std::error_code error;
+  std::filesystem::create_directories(place, error);
+  if (error) throw std::system_error(error, folder + ": cannot be made");
   save_weights((place / "model.safetensors").string(), tensors);
   replace_file((place / "config.json").string(), gpt_configuration_text(gpt->options()));
   return tensors;

@@ -57,16 +57,15 @@ class ExportTest(unittest.TestCase):
         cls.runs = {}
         for family, flags in FAMILIES.items():
             cls.runs[family] = cls.shared / family
-            cls.train(*flags, "--steps", 60, "--test-every", 30, "--run-dir", cls.runs[family])
+            cls.train(*flags, "--steps", 60, "--test-every", 30, "--learning-rate", 0.02, "--run-dir", cls.runs[family])
 
     @classmethod
     def write_tokens(cls, name, seed, count):
-        """Tokens that each depend on the two before them, so that there is something to learn, with some noise."""
+        """Tokens that mostly follow from the one before them, so that there is something to learn."""
         draw = random.Random(seed)
-        tokens = [1, 2]
+        tokens = [1]
         while len(tokens) < count:
-            known = (3 * tokens[-1] + tokens[-2] + 7) % VOCABULARY
-            tokens.append(known if draw.random() < 0.8 else draw.randrange(VOCABULARY))
+            tokens.append((3 * tokens[-1] + 7) % VOCABULARY if draw.random() < 0.9 else draw.randrange(VOCABULARY))
         path = cls.shared / name
         path.write_bytes(struct.pack(f"<{count}H", *tokens))
         return path
@@ -184,7 +183,7 @@ class ExportTest(unittest.TestCase):
             tensors = safetensors.torch.load_file(out / "model.safetensors")
             self.assertEqual({tensor.dtype for tensor in tensors.values()}, {torch.float64})
             model = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float64).eval()
-            self.assertAlmostEqual(self.loss(model), self.recorded_loss(run_directory), places=10)
+            self.assertAlmostEqual(self.loss(model), self.recorded_loss(run_directory), places=8)
 
     def refusal(self, code, *arguments):
         result = run(EXPORT, *arguments, check=False)
@@ -198,7 +197,7 @@ class ExportTest(unittest.TestCase):
         weights = run_directory / "checkpoints/last.pt"
         text = (run_directory / "model.json").read_text(encoding="utf-8")
         model = self.folder / "model.json"
-        for change, parts in [({"intermediate_size": 48}, ["blocks.0.mlp", "[48, 32]", "[44, 32]"]),
+        for change, parts in [({"intermediate_size": 48}, ["blocks.0.gate.weight", "[48, 32]", "[44, 32]"]),
                               ({"vocab_size": 62}, ["tokens.weight", "[62, 32]", "[61, 32]"]),
                               ({"num_hidden_layers": 3}, ["blocks.2.", "no such tensor"]),
                               ({"num_hidden_layers": 1}, ["blocks.1.", "no such tensor"])]:
@@ -237,7 +236,7 @@ class ExportTest(unittest.TestCase):
         file = self.folder / "file"
         file.write_text("old", encoding="utf-8")
         self.assertIn("expected a folder", self.refusal(2, *arguments, file, "--force"))
-        self.assertIn("file", self.refusal(7, *arguments, file / "below"))
+        self.assertIn(f"{file / 'below'}: cannot be made", self.refusal(4, *arguments, file / "below"))
 
     def test_a_model_of_neither_family_has_no_model_json(self):
         run_directory = self.folder / "run"

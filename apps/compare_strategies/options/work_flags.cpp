@@ -76,9 +76,7 @@ WorkKind kind_of_clicks() {
 }
 
 WorkKind kind_of_tokens() {
-  WorkKind kind{gpt_preset_names(), "small or another language model", kTokenFlags};
-  kind.models.insert(kind.models.begin(), kSmallModel);
-  return kind;
+  return {gpt_preset_names(), "small or another language model", kTokenFlags};
 }
 
 /// Returns the flags of `groups` that `names` lists.
