@@ -96,7 +96,7 @@ Json members_after(const RunSummary& summary) {
   Json root;
   root["best_epoch"] = best_json(summary);
   root["steps_logged"] = summary.num_steps_logged;
-  root["memory"] = summary.memory ? row_json(*summary.memory) : Json();
+  root["memory"] = summary.memory ? row_json(*summary.memory, summary) : Json();
   root["totals"] = Json();
   if (summary.end) {
     root["totals"] = row_json(*summary.end, summary);
