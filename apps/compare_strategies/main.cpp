@@ -40,18 +40,28 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw std::system_error(errno, std::generic_category(), path + ": cannot be written");
 }
 
+std::string absolute_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+/// Returns the places of a work that reads files or draws its data.
+template <typename Work>
+std::string places_of(const Work& work) {
+  if (is_generated(work)) return work.data.front();
+  std::string places;
+  for (const auto& place : work.data) places += (places.empty() ? "" : ",") + absolute_path(place);
+  return places;
+}
+
 std::string place_of_data(const ComparedWork& work) {
-  const auto absolute = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
-  };
-  if (const auto* clicks = std::get_if<CtrOptions>(&work)) {
-    if (is_generated(*clicks)) return clicks->data.front();
-    std::string places;
-    for (const auto& place : clicks->data) places += (places.empty() ? "" : ",") + absolute(place);
+  if (const auto* clicks = std::get_if<CtrOptions>(&work)) return places_of(*clicks);
+  if (const auto* tokens = std::get_if<GptTrainOptions>(&work)) {
+    std::string places = places_of(*tokens);
+    if (!tokens->init_weights.empty()) places += ", weights of " + absolute_path(tokens->init_weights);
     return places;
   }
   const DataLocation data = locate_data(std::get<TrainOptions>(work).data);
-  return data.path.empty() ? data.why : absolute(data.path);
+  return data.path.empty() ? data.why : absolute_path(data.path);
 }
 
 /// Facts about the work and the machine that the flags do not state.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/apps/export_weights/command_line.h"
+#include "lockstep/apps/export_weights/gpt_folder.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/torch_program.h"
@@ -13,12 +14,32 @@
 namespace lockstep::apps {
 namespace {
 
-void export_weights(const ExportCommandLine& line) {
+namespace fs = std::filesystem;
+
+void refuse_existing(const std::string& path) {
   // A dangling link also counts as an existing file.
-  if (!line.replaces && std::filesystem::exists(std::filesystem::symlink_status(line.out)))
-    throw UsageError(line.out + ": expected no such file yet, but it is there; --force replaces it");
-  const NamedTensors weights = load_weights(line.in);
-  save_weights(line.out, weights);
+  if (fs::exists(fs::symlink_status(path)))
+    throw UsageError(path + ": expected no such file yet, but it is there; --force replaces it");
+}
+
+/// Throws UsageError if files would be replaced without --force, or if the folder of --model is a file.
+void check_output(const ExportCommandLine& line) {
+  if (!line.model.empty() && fs::exists(line.out) && !fs::is_directory(line.out))
+    throw UsageError(line.out + ": expected a folder, as --model writes two files, but it is a file");
+  if (line.replaces) return;
+  if (line.model.empty()) return refuse_existing(line.out);
+  for (const char* name : {"config.json", "model.safetensors"})
+    refuse_existing((fs::path(line.out) / name).string());
+}
+
+void export_weights(const ExportCommandLine& line) {
+  check_output(line);
+  NamedTensors weights = load_weights(line.in);
+  if (line.model.empty()) {
+    save_weights(line.out, weights);
+  } else {
+    weights = write_gpt_folder(line.out, line.model, weights, line.in);
+  }
   size_t num_bytes = 0;
   for (const auto& [name, tensor] : weights) num_bytes += tensor.nbytes();
   print(line.out + ": " + std::to_string(weights.size()) + " tensors, " + std::to_string(num_bytes) +

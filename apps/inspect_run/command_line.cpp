@@ -20,7 +20,8 @@ FlagTable inspect_flags() {
                 {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction}},
       .after =
           "\nExamples:\n"
-          "  inspect_run runs/a               # a run that train_images --run-dir runs/a recorded\n"
+          "  inspect_run runs/a               # recorded by train_images, train_ctr or train_gpt --run-dir "
+          "runs/a\n"
           "  inspect_run runs/a --epochs 100  # list up to 100 epochs\n"
           "  inspect_run runs/a --json | jq .best_epoch\n"
           "\nIt changes no files, and you may use it while the run is still training.\n"

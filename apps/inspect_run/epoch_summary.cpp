@@ -11,14 +11,19 @@ namespace {
 constexpr std::array<const char*, 4> kMetricsOfTheBest = {"validation_accuracy", "validation_loss",
                                                           "accuracy", "loss"};
 
-/// All metrics that runs write for epochs. A file may name any number of others, which nobody shows.
+/// All metrics of epochs that are shown. A file may name any number of others.
 constexpr const char* kMetrics[] = {"epoch",
                                     "loss",
                                     "accuracy",
+                                    "perplexity",
                                     "validation_loss",
                                     "validation_accuracy",
+                                    "validation_perplexity",
+                                    "above_entropy",
                                     "learning_rate",
                                     "images_per_second",
+                                    "tokens_per_second",
+                                    "model_flop_utilization",
                                     "data_wait_share",
                                     "seconds"};
 

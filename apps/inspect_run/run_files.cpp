@@ -69,6 +69,22 @@ ConfigurationEntry configuration_entry(const std::string& name, const Json& entr
           .origin = (origin.empty() ? "unknown" : origin) + (from.empty() ? "" : " " + from)};
 }
 
+std::optional<int64_t> integer_of(const Json& values, const std::string& name) {
+  const auto entry = values.find(name);
+  if (entry == values.end()) return std::nullopt;
+  const Json& value = entry->is_object() && entry->contains("value") ? (*entry)["value"] : *entry;
+  return value.is_number_integer() ? std::optional(value.get<int64_t>()) : std::nullopt;
+}
+
+/// Returns the number of epochs in a run's values. A program without epochs counts the steps up to each test
+/// as one.
+std::optional<int64_t> planned_epochs_of(const Json& values) {
+  if (const auto epochs = integer_of(values, "epochs")) return epochs;
+  const auto steps = integer_of(values, "steps"), test_every = integer_of(values, "test-every");
+  if (!steps || !test_every || *steps < 1 || *test_every < 0) return std::nullopt;
+  return *test_every == 0 ? 1 : (*steps - 1) / *test_every + 1;
+}
+
 std::optional<MetricValue> metric_value(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return value.get<double>();
@@ -133,12 +149,9 @@ void read_run_configuration(const RegularFile& file, RunSummary& summary) {
   }
   summary.program = text_of(root, "program");
   summary.version = text_of(root, "version");
-  for (const auto& [name, entry] : values->items()) {
+  for (const auto& [name, entry] : values->items())
     summary.configuration.push_back(configuration_entry(name, entry));
-    if (name != "epochs") continue;
-    const Json& value = entry.is_object() && entry.contains("value") ? entry["value"] : entry;
-    if (value.is_number_integer()) summary.planned_epochs = value.get<int64_t>();
-  }
+  summary.planned_epochs = planned_epochs_of(*values);
 }
 
 void read_run_metrics(const RegularFile& file, RunSummary& summary) {

@@ -179,6 +179,11 @@ void for_each_epoch(const std::string& folder, size_t count, const std::function
             [&](const RegularFile& file, RunSummary&) { read_epochs(file, count, act); });
 }
 
+std::string examples_of(const RunSummary& summary) {
+  if (summary.program == "train_ctr") return "rows";
+  return summary.program == "train_gpt" ? "tokens" : "images";
+}
+
 std::string run_status(const RunSummary& summary) {
   if (summary.end) {
     const MetricValue* status = find_value(*summary.end, "status");

@@ -53,6 +53,10 @@ RunSummary summarise_run(const std::string& folder, size_t num_epochs, const Sum
 /// Reads the run's metrics again, and calls `act` with each of the first `count` epochs.
 void for_each_epoch(const std::string& folder, size_t count, const std::function<void(MetricRow)>& act);
 
+/// Returns the plural name of what the run counts as images in its file of metrics: `images`, `rows` for
+/// train_ctr, and `tokens` for train_gpt.
+std::string examples_of(const RunSummary& summary);
+
 /// Returns the run's status as one word: completed, stopped_early, interrupted or failed as the run recorded
 /// it; running if a process owns the directory; otherwise ended_early.
 std::string run_status(const RunSummary& summary);

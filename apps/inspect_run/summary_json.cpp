@@ -8,10 +8,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json row_json(const MetricRow& row) {
+/// Returns the name of a metric in JSON. The file of a language model's run counts tokens under the names of
+/// images.
+std::string json_name(const std::string& name, const RunSummary& summary) {
+  if (summary.program != "train_gpt") return name;
+  if (name == "images") return "tokens";
+  return name == "images_per_second" ? "tokens_per_second" : name;
+}
+
+Json row_json(const MetricRow& row, const RunSummary& summary) {
   Json object = Json::object();
   for (const auto& [name, value] : row) {
-    std::visit([&, &key = name](const auto& held) { object[key] = held; }, value);
+    const std::string key = json_name(name, summary);
+    std::visit([&](const auto& held) { object[key] = held; }, value);
   }
   return object;
 }
@@ -73,11 +82,12 @@ Json members_before(const RunSummary& summary) {
   root["owner"] = known(summary.owner);
   root["program"] = text_or_null(summary.program);
   root["version"] = text_or_null(summary.version);
-  root["start"] = summary.start ? row_json(*summary.start) : Json();
+  root["start"] = summary.start ? row_json(*summary.start, summary) : Json();
   root["configuration"] = Json::array();
   for (const auto& [name, value, origin] : summary.configuration) {
     root["configuration"].push_back({{"name", name}, {"value", value}, {"origin", origin}});
   }
+  root["examples"] = examples_of(summary);
   root["planned_epochs"] = known(summary.planned_epochs);
   return root;
 }
@@ -88,7 +98,7 @@ Json members_after(const RunSummary& summary) {
   root["steps_logged"] = summary.num_steps_logged;
   root["totals"] = Json();
   if (summary.end) {
-    root["totals"] = row_json(*summary.end);
+    root["totals"] = row_json(*summary.end, summary);
     root["totals"].erase("status");
     root["totals"].erase("reason");
   }
@@ -106,7 +116,7 @@ void write_summary_json(std::ostream& out, const RunSummary& summary, const Epoc
   out << "{\n" << members_of(members_before(summary)) << ",\n  \"epochs\": [";
   bool is_first = true;
   epochs([&](const MetricRow& row) {
-    out << (is_first ? "\n    " : ",\n    ") << indented(text_of_json(row_json(row)), "    ");
+    out << (is_first ? "\n    " : ",\n    ") << indented(text_of_json(row_json(row, summary)), "    ");
     is_first = false;
   });
   out << (is_first ? "],\n" : "\n  ],\n") << members_of(members_after(summary)) << "\n}\n";

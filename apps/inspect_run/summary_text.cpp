@@ -28,12 +28,22 @@ struct Column {
   std::string (*format)(double);
 };
 
-/// Returns the plural name of the examples that the program trains on.
-std::string examples_of(const RunSummary& summary) {
-  return summary.program == "train_ctr" ? "rows" : "images";
+std::vector<Column> columns_of_language_models() {
+  return {{"epoch", "epoch", whole_text},
+          {"loss", "loss", number_text},
+          {"perplexity", "perplexity", number_text},
+          {"validation_loss", "val. loss", number_text},
+          {"validation_perplexity", "val. perplexity", number_text},
+          {"above_entropy", "above entropy", number_text},
+          {"learning_rate", "learning rate", number_text},
+          {"tokens_per_second", "tokens/s", whole_text},
+          {"model_flop_utilization", "MFU", share_text},
+          {"data_wait_share", "data wait", share_text},
+          {"seconds", "time", seconds_text}};
 }
 
 std::vector<Column> epoch_columns(const RunSummary& summary) {
+  if (summary.program == "train_gpt") return columns_of_language_models();
   return {{"epoch", "epoch", whole_text},
           {"loss", "loss", number_text},
           {"accuracy", "accuracy", share_text},

@@ -19,10 +19,13 @@ using EpochSource = std::function<void(const std::function<void(MetricRow)>&)>;
 /// "nan", "inf" and "-inf". Only one epoch at a time is in memory.
 ///
 /// {"format_version": 1, "folder", "status", "reason", "owner", "program", "version",
-///  "configuration": [{"name", "value", "origin"}], "planned_epochs", "epochs": [{"epoch", "loss", ...}],
+///  "start": {"time", "hosts", ...}, "configuration": [{"name", "value", "origin"}],
+///  "examples": images, rows or tokens, "planned_epochs", "epochs": [{"epoch", "loss", ...}],
 ///  "best_epoch": {"epoch", "metric", "value"}, "steps_logged", "totals": {"epochs", "steps", ...},
 ///  "checkpoints": [{"name", "bytes"}], "event_files": [{"name", "bytes"}], "report_bytes",
-///  "missing": [names], "damages": [texts]}; unknown values are null.
+///  "missing": [names], "damages": [texts]}; unknown values are null. For a run of train_gpt, the names of
+///  its
+/// metrics have `tokens` in place of `images`.
 void write_summary_json(std::ostream& out, const RunSummary& summary, const EpochSource& epochs);
 
 }  // namespace lockstep::apps

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "lockstep/apps/shared/print.h"
@@ -13,6 +14,8 @@
 #include "lockstep/apps/shared/session/loaded_weights.h"
 #include "lockstep/apps/train_gpt/options/gpt_flags.h"
 #include "lockstep/apps/train_gpt/training/train_gpt.h"
+#include "lockstep/models/gpt/gpt_configuration.h"
+#include "lockstep/runtime/base/files/output_file.h"
 #include "lockstep/runtime/base/internal/utf8_text.h"
 #include "lockstep/training/trainer/model_summary.h"
 
@@ -25,6 +28,15 @@ std::string nats(double loss) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(4) << loss;
   return text.str();
+}
+
+/// Returns the config.json of Hugging Face for the model; none if neither of its families has such a model.
+std::optional<std::string> model_json(const GptOptions& model) {
+  try {
+    return gpt_configuration_text(model);
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -69,6 +81,7 @@ Callbacks GptSession::make_callbacks(const Log& log) {
 }
 
 std::shared_ptr<RecordRun> GptSession::make_record(const RunPaths& paths) {
+  record_model(paths);
   RecordRunOptions options{.title = record_title("train_gpt", gpt_.facts.model, gpt_.facts.replicas),
                            .log_every = gpt_.facts.options.log_every,
                            .examples = "tokens",
@@ -79,6 +92,10 @@ std::shared_ptr<RecordRun> GptSession::make_record(const RunPaths& paths) {
   auto record = std::make_shared<RecordRun>(paths, options);
   record->set_reference_losses(reference_losses(gpt_.baselines));
   return record;
+}
+
+void GptSession::record_model(const RunPaths& paths) const {
+  if (const auto text = model_json(gpt_.facts.plan.model)) replace_file(paths.folder + "/model.json", *text);
 }
 
 History GptSession::train(const Callbacks& callbacks) {

@@ -51,6 +51,8 @@ class GptSession : public TrainingSession {
   std::shared_ptr<RecordRun> make_record(const RunPaths& paths) override;
   History train(const Callbacks& callbacks) override;
 
+  /// Writes what export_weights needs besides the weights.
+  void record_model(const RunPaths& paths) const;
   /// Writes and prints the values of the run once the model exists.
   void on_start(torch::nn::Module& model, const LoadReport* weights);
   void on_sample(const SampleText& sample);

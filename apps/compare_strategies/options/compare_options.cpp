@@ -6,13 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/apps/compare_strategies/options/work_flags.h"
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
-#include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
-#include "lockstep/apps/train_ctr/ctr_flags.h"
-#include "lockstep/apps/train_images/options/flags.h"
-#include "lockstep/apps/train_images/options/read_options.h"
 
 namespace lockstep::apps {
 namespace {
@@ -26,9 +23,6 @@ constexpr IntegerRange kServers{.least = 1, .most = 1024};
 constexpr IntegerRange kStaleness{.least = 0, .most = 1'000'000'000};
 constexpr IntegerRange kIndices{.least = 0, .most = 4096};
 
-const std::vector<std::string> kModelsOfImages{"simple_cnn", "mobilenet_v2"};
-const std::vector<std::string> kModelsOfClicks{"wide_deep", "dlrm"};
-
 constexpr const char* kExamples =
     "\nExamples:\n"
     "  compare_strategies --strategies default,mirrored:2,one_device --model simple_cnn --steps 50\n"
@@ -37,41 +31,13 @@ constexpr const char* kExamples =
     "                                                    # do both train the same parameters?\n"
     "  compare_strategies --strategies mirrored:2,parameter_server:2,parameter_server:2:0 \\\n"
     "    --model wide_deep                               # workers that step alone, or together\n"
+    "  compare_strategies --strategies default,mirrored:2,multi_worker:2 --model small --steps 50\n"
+    "                                                    # a language model\n"
     "\ndocs/comparing.md explains the table and the files.\n"
     "\nExit codes: 0 done, 2 usage, 4 --backup-dir belongs to another comparison or process or cannot be\n"
     "written, 7 no memory, disk space, thread or device, 130 and 143 stopped by SIGINT or SIGTERM. If a\n"
     "strategy fails, the others are compared anyway, and the exit code is that of the first one that\n"
     "failed.\n";
-
-/// Appends the flags of `from` that `names` lists.
-void take(std::vector<Flag>& flags, const std::vector<Flag>& from, const std::vector<std::string>& names) {
-  for (const auto& flag : from) {
-    if (std::find(names.begin(), names.end(), long_name(flag)) != names.end()) flags.push_back(flag);
-  }
-}
-
-/// Appends flags of click models. A flag that train_images also has gets the texts of both kinds of models.
-void take_of_clicks(std::vector<Flag>& flags, const std::vector<Flag>& from,
-                    const std::vector<std::string>& names) {
-  std::vector<Flag> taken;
-  take(taken, from, names);
-  const auto with_default = [](const Flag& flag) {
-    return flag.otherwise.empty() ? flag.text : fmt::format("{} (default: {})", flag.text, flag.otherwise);
-  };
-  for (auto& flag : taken) {
-    const auto same = std::find_if(flags.begin(), flags.end(),
-                                   [&](const Flag& other) { return long_name(other) == long_name(flag); });
-    if (same == flags.end()) {
-      flag.text = "Clicks: " + flag.text;
-      const auto last = std::find_if(flags.rbegin(), flags.rend(),
-                                     [&](const Flag& other) { return other.group == flag.group; });
-      flags.insert(last.base(), std::move(flag));
-    } else if (same->text != flag.text || same->otherwise != flag.otherwise) {
-      same->text = fmt::format("{}. Clicks: {}", with_default(*same), with_default(flag));
-      same->otherwise.clear();
-    }
-  }
-}
 
 FlagTable compare_flags(const std::vector<std::string>& strategies) {
   const CompareOptions defaults;
@@ -81,6 +47,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       .summary =
           "Compares strategies: trains the same steps under each, and shows speed, results and memory.",
       .after = kExamples,
+      .alternatives = {{"global-batch-size", "tokens-per-step"}},
       .needs = {{"resume", {"backup-dir"}}}};
   table.flags = {
       {"Comparison", "strategies", "LIST",
@@ -111,17 +78,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       {"Comparison", "timeout", "N", "Seconds that a strategy may take in a round",
        number(defaults.timeout_seconds)},
       {"Comparison", "quiet", "", "Print no progress on standard error"}};
-  take(table.flags, data_flags(), {"data", "limit-train", "skip-bad"});
-  take(table.flags, model_flags(), {"model", "image-size", "head", "sync-batch-norm"});
-  take(table.flags, training_flags(),
-       {"global-batch-size", "precision", "optimizer", "learning-rate", "momentum", "seed"});
-  take_of_clicks(table.flags, ctr_data_flags(), {"data", "train-rows", "skip-bad"});
-  take_of_clicks(table.flags, ctr_model_flags(), {"model", "table-rows", "embedding-dim"});
-  take_of_clicks(table.flags, ctr_training_flags(),
-                 {"global-batch-size", "precision", "optimizer", "learning-rate", "seed"});
-  take(table.flags, strategy_flags(strategies),
-       {"cross-device-ops", "communication-timeout", "threads", "communication", "exchange-algorithm",
-        "encrypt", "gradient-compression"});
+  for (auto& flag : work_flags(strategies)) table.flags.push_back(std::move(flag));
   for (auto& flag : common_flags()) table.flags.push_back(flag);
   // The program passes these to its own processes; a group without a name is not listed.
   for (const char* name : {"measure-strategy", "measure-process"}) table.flags.push_back({"", name, "N", ""});
@@ -203,46 +160,12 @@ void read_servers(const Arguments& given, const ComparedWork& work, CompareOptio
     if (!has_servers(strategy)) continue;
     if (!is_of_clicks(work))
       throw UsageError(fmt::format("--strategies {}: expected it with --model {} only, but got {}",
-                                   strategy.label, fmt::join(kModelsOfClicks, " or "),
-                                   model_name(std::get<TrainOptions>(work).model)));
+                                   strategy.label, models_of_clicks_text(), model_of(work)));
     strategy.servers = options.servers;
     are_there = true;
   }
   if (given.has("ps") && !are_there)
     given.refuse_together("ps", "expected parameter_server among --strategies");
-}
-
-/// Refuses flags that only the other kind of models takes.
-void check_kind(const Arguments& given, const std::vector<std::string>& flags,
-                const std::vector<std::string>& models, const std::string& model) {
-  for (const auto& flag : flags) {
-    if (given.has(flag) && given.text(flag) != "false")
-      given.refuse_together(flag, fmt::format("expected it with --model {} only, but got {}",
-                                              fmt::join(models, " or "), model));
-  }
-}
-
-ComparedWork read_work(const Arguments& given, const std::vector<std::string>& strategies) {
-  auto models = kModelsOfImages;
-  models.insert(models.end(), kModelsOfClicks.begin(), kModelsOfClicks.end());
-  const std::string model = given.name("model", models, model_name(TrainOptions().model));
-  if (std::find(kModelsOfClicks.begin(), kModelsOfClicks.end(), model) != kModelsOfClicks.end()) {
-    check_kind(given, {"limit-train", "image-size", "head", "sync-batch-norm", "momentum"}, kModelsOfImages,
-               model);
-    CtrOptions work;
-    read_ctr_work(given, work);
-    read_strategy(given, strategies, work);
-    work.test_rows = 1;  // nothing is tested
-    return work;
-  }
-  check_kind(given, {"train-rows", "table-rows", "embedding-dim"}, kModelsOfClicks, model);
-  TrainOptions work;
-  read_data(given, work);
-  read_model(given, work);
-  read_training(given, work);
-  read_strategy(given, strategies, work);
-  work.limit_test = 1;
-  return work;
 }
 
 }  // namespace
@@ -273,6 +196,7 @@ CompareCommandLine parse_compare_command_line(const std::vector<std::string>& ar
     line.action = CompareAction::kVersion;
     return line;
   }
+  given.check_alternatives(table);
   given.check_needs(table);
   CompareOptions& options = line.options;
   options.strategies = parse_strategies(given.list("strategies"), strategies);

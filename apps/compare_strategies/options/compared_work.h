@@ -7,18 +7,22 @@
 #include "lockstep/apps/shared/command_line/setting.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
+#include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 
 namespace lockstep::apps {
 
-/// The training that every strategy of a comparison runs: an image model as in train_images, or a click model
-/// as in train_ctr.
-using ComparedWork = std::variant<TrainOptions, CtrOptions>;
+/// The training that every strategy of a comparison runs: an image model as in train_images, a click model as
+/// in train_ctr, or a language model as in train_gpt.
+using ComparedWork = std::variant<TrainOptions, CtrOptions, GptTrainOptions>;
 
 bool is_of_clicks(const ComparedWork& work);
 StrategyChoice& strategy_choice_of(ComparedWork& work);
 
-/// Returns the plural name of a batch's examples: "images" or "rows".
+/// Returns the name of the model, as --model takes it.
+std::string model_of(const ComparedWork& work);
+
+/// Returns the plural name of what a speed counts: "images", "rows" or "tokens".
 std::string examples_of(const ComparedWork& work);
 
 /// Returns every value that a measurement may depend on, by its flag.

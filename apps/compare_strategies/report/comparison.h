@@ -80,8 +80,8 @@ std::vector<double> speed_ratios(const ComparisonRow& row, const ComparisonRow& 
 /// Returns a sentence that recommends a strategy and says why: the simplest one that no other clearly beats.
 /// Simplest means fewest processes, then fewest replicas, then named first. Another strategy is clearly
 /// faster if the interval of the speed ratios is above 1. With fewer than kFewestRoundsForAnInterval rounds
-/// of several strategies the sentence recommends none, and asks for more rounds. `examples` is "images" or
-/// "rows".
+/// of several strategies the sentence recommends none, and asks for more rounds. `examples` is "images",
+/// "rows" or "tokens".
 std::string advice(const std::vector<ComparisonRow>& rows, const std::string& examples);
 
 /// Returns the index of the strategy that advice() recommends, or -1 if it recommends none.

@@ -6,7 +6,7 @@
 
 namespace lockstep::apps {
 
-/// Returns the comparison as one self-contained HTML page: the advice, bars of images per second with their
+/// Returns the comparison as one self-contained HTML page: the advice, bars of the speeds with their
 /// intervals, the losses over the steps, and the table.
 std::string comparison_page(const ComparisonReport& report);
 

@@ -83,6 +83,27 @@ ordered_json kind_json(const CtrOptions& work) {
           {"optimizer", ctr_optimizer_name(work.optimizer)}};
 }
 
+ordered_json kind_json(const GptTrainOptions& work) {
+  const auto if_given = [](const auto& value) { return value == 0 ? ordered_json() : ordered_json(value); };
+  ordered_json json{{"model", work.model},
+                    {"family", nullptr},
+                    {"layers", if_given(work.layers)},
+                    {"hidden", if_given(work.hidden)},
+                    {"heads", if_given(work.heads)},
+                    {"kv_heads", if_given(work.kv_heads)},
+                    {"mlp_hidden", if_given(work.mlp_hidden)},
+                    {"sequence_length", work.sequence_length},
+                    {"micro_batch_size", if_given(work.micro_batch_size)},
+                    {"recompute", gpt_recompute_name(work.recompute)},
+                    {"precision", precision_name(work.precision)},
+                    {"optimizer", "adamw"},
+                    {"weight_decay", work.weight_decay},
+                    {"beta2", work.beta2},
+                    {"clip_norm", work.clip_norm}};
+  if (work.family) json["family"] = gpt_family_name(*work.family);
+  return json;
+}
+
 ordered_json work_json(const ComparisonReport& report) {
   const ComparedWork& compared = report.options.work;
   ordered_json json = std::visit([](const auto& work) { return kind_json(work); }, compared);

@@ -88,10 +88,10 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
     run.description += staleness_text(*after.serving);
   }
   run.peak_memory_bytes = measurement::peak_memory_bytes();  // before this process reads the tables
-  std::vector<double> parameters_at_end = doubles_of(training.parameters());
-  run.parameters = static_cast<int64_t>(parameters_at_end.size());
+  MeasuredTraining measured{.run = std::move(run), .parameters = {}};
+  set_parameters(training.parameters(), measured);
   strategy.end();
-  return {.run = std::move(run), .parameters = std::move(parameters_at_end)};
+  return measured;
 }
 
 }  // namespace lockstep::apps

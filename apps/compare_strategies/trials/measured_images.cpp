@@ -1,18 +1,13 @@
 #include "lockstep/apps/compare_strategies/trials/measured_images.h"
 
-#include <chrono>
 #include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
 
+#include "lockstep/apps/compare_strategies/trials/timed_steps.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/training/model_choice.h"
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
-#include "lockstep/measurement/machine.h"
-#include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/precision/tf32.h"
@@ -20,8 +15,6 @@
 
 namespace lockstep::apps {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Runs once per replica. Returns its part of the global batch's mean loss.
 template <typename Model>
@@ -41,37 +34,6 @@ torch::Tensor measured_step(ReplicaContext& replica, Model& model, Optimizer& op
   return loss.detach();
 }
 
-/// Losses that the replicas of this process returned, step by step.
-class StepLosses {
- public:
-  explicit StepLosses(size_t num_replicas) : losses_(num_replicas) {}
-
-  void add(const PerReplica<torch::Tensor>& losses) {
-    for (size_t i = 0; i < losses_.size(); ++i) losses_[i].push_back(losses.local_values()[i]);
-    devices_ = losses.devices();
-  }
-
-  /// Waits until the devices have done all steps.
-  void wait() const {
-    for (const auto& losses : losses_) {
-      if (!losses.empty()) losses.back().item<double>();
-    }
-  }
-
-  /// Returns the losses of the global batches. A collective of all workers.
-  std::vector<double> sums(Strategy& strategy) const {
-    std::vector<torch::Tensor> stacked;
-    for (const auto& losses : losses_) stacked.push_back(torch::stack(losses).to(torch::kDouble));
-    const auto sums =
-        strategy.reduce(ReduceOp::kSum, PerReplica(std::move(stacked), devices_)).cpu().contiguous();
-    return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
-  }
-
- private:
-  std::vector<std::vector<torch::Tensor>> losses_;  // by replica, then by step
-  std::shared_ptr<const Devices> devices_;
-};
-
 template <typename Model>
 MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOptions& work,
                                    Strategy& strategy, const ImageData& data,
@@ -87,38 +49,15 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
   auto scaler = strategy.scope([&](ReplicaContext& replica) {
     return GradScaler(replica.device(), {.enabled = needs_loss_scaling(work.precision)});
   });
-  auto batches = distribute(strategy, data.train,
-                            {.global_batch_size = work.global_batch_size, .shuffle_seed = work.seed})
-                     .repeat();
+  const auto batches = distribute(strategy, data.train,
+                                  {.global_batch_size = work.global_batch_size, .shuffle_seed = work.seed});
   model.train();
-
-  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(), .description = strategy.describe()};
-  StepLosses losses(static_cast<size_t>(strategy.num_local_replicas()));
-  auto batch = batches.begin();
-  double waited_before = 0;
-  Clock::time_point begin;
-  for (int64_t step = 0; step < options.steps; ++step) {
-    if (step == options.warmup_steps) {
-      losses.wait();
-      waited_before = mean_seconds_waited(strategy);
-      begin = Clock::now();
-    }
-    const auto before_batch = Clock::now();
-    if (step > 0) ++batch;
-    if (step >= options.warmup_steps) {
-      run.data_wait_seconds += measurement::seconds_since(before_batch);
-      run.examples += batch->batch_sizes()->global;
-    }
-    losses.add(strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, *batch));
-  }
-  losses.wait();
-  run.seconds = measurement::seconds_since(begin);
-  run.communication_seconds = mean_seconds_waited(strategy) - waited_before;
-  run.peak_memory_bytes = measurement::peak_memory_bytes();
-  run.losses = losses.sums(strategy);
-  auto parameters = doubles_of(model.primary()->parameters());
-  run.parameters = static_cast<int64_t>(parameters.size());
-  return {std::move(run), std::move(parameters)};
+  MeasuredTraining measured;
+  measured.run = time_steps(options, strategy, batches, [&](const PerReplica<Example>& batch) {
+    return strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, batch);
+  });
+  set_parameters(model.primary()->parameters(), measured);
+  return measured;
 }
 
 MeasuredTraining measure(const CompareOptions& options, const TrainOptions& work, Strategy& strategy,

@@ -8,6 +8,7 @@
 
 #include "lockstep/apps/compare_strategies/trials/measured_clicks.h"
 #include "lockstep/apps/compare_strategies/trials/measured_images.h"
+#include "lockstep/apps/compare_strategies/trials/measured_tokens.h"
 #include "lockstep/apps/compare_strategies/trials/parameter_file.h"
 #include "lockstep/runtime/devices/device.h"
 
@@ -38,6 +39,9 @@ void measure_training(const CompareOptions& options) {
     clicks->max_staleness = strategy.max_staleness;
     torch::manual_seed(clicks->seed);
     measured = measure_clicks(options, *clicks);
+  } else if (const auto* tokens = std::get_if<GptTrainOptions>(&work)) {
+    torch::manual_seed(tokens->seed);
+    measured = measure_tokens(options, *tokens);
   } else {
     const auto& images = std::get<TrainOptions>(work);
     torch::manual_seed(images.seed);
@@ -46,6 +50,11 @@ void measure_training(const CompareOptions& options) {
   if (!options.measuring.parameters.empty())
     write_parameter_file(options.measuring.parameters, measured.parameters);
   write_measured_run(options.measuring.result, measured.run);
+}
+
+void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured) {
+  measured.parameters = doubles_of(parameters);
+  measured.run.parameters = static_cast<int64_t>(measured.parameters.size());
 }
 
 double mean_seconds_waited(Strategy& strategy) {

@@ -19,6 +19,9 @@ struct MeasuredTraining {
 /// final parameters. Throws what the training throws.
 void measure_training(const CompareOptions& options);
 
+/// Sets the final parameters and their number.
+void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured);
+
 /// Returns how long replicas have waited for one another, in seconds: the mean over this process's replicas.
 double mean_seconds_waited(Strategy& strategy);
 

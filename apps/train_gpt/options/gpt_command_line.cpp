@@ -120,6 +120,12 @@ void read_samples(const Arguments& given, GptTrainOptions& options) {
 
 }  // namespace
 
+void read_gpt_work(const Arguments& given, GptTrainOptions& options) {
+  read_gpt_data(given, options);
+  read_gpt_model(given, options);
+  read_gpt_training(given, options);
+}
+
 GptCommandLine parse_gpt_command_line(const std::vector<std::string>& arguments,
                                       const std::vector<std::string>& strategies) {
   const FlagTable table = gpt_flags(strategies);
@@ -128,9 +134,7 @@ GptCommandLine parse_gpt_command_line(const std::vector<std::string>& arguments,
   if (line.action != Action::kTrain) return line;
   complete_arguments(given, table);
   read_strategy(given, strategies, line.options);
-  read_gpt_data(given, line.options);
-  read_gpt_model(given, line.options);
-  read_gpt_training(given, line.options);
+  read_gpt_work(given, line.options);
   read_samples(given, line.options);
   read_run(given, line.options);
   line.origins = given.origins();

@@ -19,6 +19,8 @@ std::string default_of(Value value) {
   return fmt::format("{}", value);
 }
 
+}  // namespace
+
 std::vector<Flag> gpt_data_flags() {
   const GptTrainOptions defaults;
   return {
@@ -140,6 +142,8 @@ std::vector<Flag> gpt_training_flags() {
        default_of(defaults.seed)},
   };
 }
+
+namespace {
 
 std::vector<Flag> gpt_sample_flags() {
   const GptTrainOptions defaults;

@@ -7,6 +7,11 @@
 
 namespace lockstep::apps {
 
+/// Groups of flags that other programs reuse.
+std::vector<Flag> gpt_data_flags();
+std::vector<Flag> gpt_model_flags();
+std::vector<Flag> gpt_training_flags();
+
 /// Returns the flags of train_gpt. `strategies` are the names that --strategy accepts besides auto.
 FlagTable gpt_flags(const std::vector<std::string>& strategies);
 

@@ -7,9 +7,9 @@
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
+#include "lockstep/apps/train_gpt/training/gpt_step.h"
 #include "lockstep/apps/train_gpt/training/gpt_weights_choice.h"
 #include "lockstep/models/gpt/gpt.h"
-#include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/trainer/trainer.h"
@@ -31,19 +31,8 @@ class EpochSteps : public Callback {
   const GptPlan& plan_;
 };
 
-/// Returns the mean cross entropy of each sequence's tokens.
-StepOutputs sequence_losses(ReplicaContext&, Gpt& model, const Example& batch) {
-  const auto logits = model->forward(batch.data);
-  const auto losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten());
-  return {.losses = losses.view(batch.target.sizes()).mean(1)};
-}
-
-GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
-  // Only dropout draws random numbers.
-  const RecomputeOptions recompute_options{.restores_random_state = options.dropout > 0};
-  return [recompute_options](const GptBlockFunction& block, const torch::Tensor& x) {
-    return recompute(recompute_options, block, x);
-  };
+StepOutputs compute_losses(ReplicaContext&, Gpt& model, const Example& batch) {
+  return {.losses = sequence_losses(model, batch)};
 }
 
 }  // namespace
@@ -58,26 +47,16 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 
 History train_gpt(const GptTraining& training) {
   const auto& [strategy, options, plan, data, callbacks, on_start, on_sample] = training;
-  const auto dtype = parameter_dtype(options.precision);
-  const auto make_model = [&](ReplicaContext&) {
-    Gpt model(plan.model);
-    model->to(dtype);
-    if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
-    return model;
-  };
-  Trainer<Gpt> trainer(strategy, make_model, [&](Gpt& model) { return make_gpt_optimizer(options, model); },
-                       cross_entropy, {},
-                       {.autocast = autocast_dtype(options.precision),
-                        .cuda_graph = options.cuda_graph,
-                        .compute = sequence_losses});
+  Trainer<Gpt> trainer(
+      strategy, [&](ReplicaContext&) { return make_gpt(options, plan.model); },
+      [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
+      {.autocast = autocast_dtype(options.precision),
+       .cuda_graph = options.cuda_graph,
+       .compute = compute_losses});
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
-  const bool is_drawn = is_generated(options);  // in random order already
-  auto batches = strategy.distribute_dataset(
-      data.train, {.global_batch_size = plan.global_batch_size,
-                   .shuffle_seed = is_drawn ? std::nullopt : std::optional(options.seed),
-                   .shuffle_window = options.shuffle_window});
+  auto batches = strategy.distribute_dataset(data.train, gpt_batches(options, plan));
   // A test holds no more at once than a micro batch.
   const int64_t test_batch = (plan.global_batch_size + plan.micro_batches - 1) / plan.micro_batches;
   FitOptions<> fit{.epochs = plan.epochs,

@@ -34,6 +34,27 @@ TEST(ExportCommandLine, TakesTwoFilesAndFlagsAnywhere) {
   EXPECT_EQ(parse_export_command_line({"--", "--in", "-o.pth"}).in, "--in");
 }
 
+TEST(ExportCommandLine, TakesTheModelOfALanguageModelAndAFolder) {
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"--model", "run/model.json", "in.pt", "gpt"},
+                                             {"in.pt", "--model=run/model.json", "gpt"},
+                                             {"in.pt", "gpt", "--model", "run/model.json"}}) {
+    const auto line = parse_export_command_line(arguments);
+    EXPECT_EQ(line.model, "run/model.json");
+    EXPECT_EQ(line.in, "in.pt");
+    EXPECT_EQ(line.out, "gpt");
+  }
+  EXPECT_EQ(parse_export_command_line({"in", "out.pt"}).model, "");
+  EXPECT_EQ(export_refusal({"--model", "model.json", "in.pt", "gpt.safetensors"}),
+            "OUT: expected a folder, as --model writes two files, but got 'gpt.safetensors'");
+  EXPECT_EQ(export_refusal({"in.pt", "gpt", "--model"}),
+            "--model: expected a model.json after it, but got nothing");
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"--model=", "in.pt", "gpt"}, {"--model", "", "in.pt", "gpt"}})
+    EXPECT_EQ(export_refusal(arguments), "--model: expected a model.json, but got ''");
+  EXPECT_THAT(export_refusal({"in.pt", "gpt", "--modle", "m"}), HasSubstr("(did you mean --model?)"));
+}
+
 TEST(ExportCommandLine, HelpAndVersionNeedNoFiles) {
   EXPECT_EQ(parse_export_command_line({"--help"}).action, ExportAction::kHelp);
   EXPECT_EQ(parse_export_command_line({"in", "-h"}).action, ExportAction::kHelp);

@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
+#include "lockstep/models/gpt/gpt_configuration.h"
+#include "lockstep/models/gpt/gpt_weights.h"
 #include "lockstep/tests/support/checkpoint_files.h"
 #include "lockstep/tests/support/process_runner.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/training/checkpoints/weights_file.h"
+#include "lockstep/training/state/state_dict.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +60,56 @@ TEST(ExportWeightsProgram, ConvertsEachFormatIntoEach) {
       expect_example_weights(folder.file("out-" + out));
     }
   }
+}
+
+/// Writes the model.json and the weights of a Llama, as train_gpt does.
+Gpt write_trained_model(const TemporaryFolder& folder) {
+  Gpt model(GptOptions{.vocabulary_size = 13,
+                       .max_length = 8,
+                       .num_layers = 2,
+                       .num_heads = 2,
+                       .num_key_value_heads = 1,
+                       .width = 8,
+                       .hidden_width = 12,
+                       .positions = GptPositions::kRotary,
+                       .norm = GptNorm::kRmsNorm,
+                       .activation = GptActivation::kSwiGlu,
+                       .has_attention_bias = false,
+                       .has_mlp_bias = false});
+  save_weights(folder.file("last.safetensors"), state_dict(*model));
+  folder.write("model.json", gpt_configuration_text(model->options()));
+  return model;
+}
+
+TEST(ExportWeightsProgram, WritesALanguageModelAsAFolderOfHuggingFace) {
+  const TemporaryFolder folder;
+  Gpt model = write_trained_model(folder);
+  const auto out = folder.file("parent/gpt");
+  const auto result =
+      export_weights({"--model", folder.file("model.json"), folder.file("last.safetensors"), out});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, MatchesRegex(".*/gpt: 21 tensors, [0-9]+ bytes\n"));
+  Gpt loaded(read_gpt_configuration(out + "/config.json"));
+  load_gpt_weights(loaded, load_weights(out + "/model.safetensors"));
+  const auto tokens = torch::arange(8, torch::kLong).view({1, 8});
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(torch::equal(loaded->forward(tokens), model->forward(tokens)));
+}
+
+TEST(ExportWeightsProgram, RefusesALanguageModelThatDoesNotFit) {
+  const TemporaryFolder folder;
+  write_trained_model(folder);
+  const auto weights = folder.file("last.safetensors"), out = folder.file("gpt");
+  auto other = read_gpt_configuration(folder.file("model.json"));
+  other.hidden_width = 16;
+  const auto model = folder.write("other.json", gpt_configuration_text(other));
+  expect_export_refusal(
+      {"--model", model, weights, out}, 4,
+      weights + ": tensor 'blocks.0.gate.weight': expected Float [16, 8], but got Float [12, 8]");
+  expect_export_refusal({"--model", folder.file("absent.json"), weights, out}, 4,
+                        "--model " + folder.file("absent.json"));
+  expect_export_refusal({"--model", model, weights, out + ".pt"}, 2, "OUT: expected a folder");
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST(ExportWeightsProgram, ReplacesAFileOnlyWhenToldTo) {

@@ -45,6 +45,33 @@ inline void record_run(const std::string& folder, const std::optional<RunTotals>
   if (totals) write_report({.title = "run"}, paths.report());
 }
 
+/// Records a run of train_gpt with two of three tests.
+inline void record_language_run(const std::string& folder, const std::optional<RunTotals>& totals) {
+  const RunDirectory directory(folder);
+  const RunPaths& paths = directory.paths();
+  write_text(paths.config(), R"json({
+    "format_version": 1, "program": "train_gpt", "version": "0.1.0",
+    "values": {"steps": {"value": 250, "origin": "flag"}, "test-every": {"value": 100, "origin": "default"}}
+  })json");
+  JsonLinesLog log(paths.metrics_jsonl());
+  for (int64_t epoch = 1; epoch <= 2; ++epoch) {
+    const auto number = static_cast<double>(epoch);
+    log.write(with_kind("epoch", metric_row(EpochRecord{.epoch = epoch,
+                                                        .step = 100 * epoch,
+                                                        .loss = 5 - number,
+                                                        .validation_loss = 4.5 - number,
+                                                        .learning_rate = 0.003,
+                                                        .images_per_second = 4096,
+                                                        .seconds = 12.5,
+                                                        .others = {{"perplexity", 50 / number},
+                                                                   {"validation_perplexity", 30 / number},
+                                                                   {"above_entropy", 1.5 - number / 2},
+                                                                   {"tokens_per_second", 4096},
+                                                                   {"model_flop_utilization", 0.125}}})));
+  }
+  if (totals) log.write(with_kind("end", metric_row(*totals)));
+}
+
 inline RunTotals three_epochs() {
   return {.epochs = 3, .steps = 30, .images = 1920, .seconds = 37.5};
 }

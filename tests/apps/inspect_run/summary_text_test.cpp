@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::record_language_run;
 using testing::record_run;
 using testing::TemporaryFolder;
 using testing::three_epochs;
@@ -84,6 +85,30 @@ TEST(SummaryTextTest, SaysThatARunEndedEarly) {
                         "  3 of 5 epochs recorded\n"));
 }
 
+TEST(SummaryTextTest, ListsRunsOfLanguageModelsByTheirOwnColumns) {
+  const TemporaryFolder folder;
+  record_language_run(folder.path() + "/a",
+                      RunTotals{.epochs = 2, .steps = 200, .images = 819200, .seconds = 25});
+  const std::string text = summary_text(summarise_run(folder.path() + "/a", 5));
+  EXPECT_THAT(text, HasSubstr("/a: completed\n  2 epochs, 200 steps, 819200 tokens, 25.0 s\n"));
+  EXPECT_THAT(text, HasSubstr("\nEpochs\n"
+                              "  epoch  loss  perplexity  val. loss  val. perplexity  above entropy  "
+                              "learning rate  tokens/s      MFU    time\n"
+                              "      1     4          50        3.5               30              1          "
+                              "0.003      4096  12.50 %  12.5 s\n"
+                              "      2     3          25        2.5               15            0.5          "
+                              "0.003      4096  12.50 %  12.5 s\n"
+                              "  best: epoch 2, validation loss 2.5\n"));
+}
+
+TEST(SummaryTextTest, CountsTheTestsThatARunWithoutEpochsWillMake) {
+  const TemporaryFolder folder;
+  record_language_run(folder.path() + "/a", std::nullopt);
+  const auto summary = summarise_run(folder.path() + "/a", 5);
+  EXPECT_EQ(summary.planned_epochs, 3) << "after steps 100, 200 and 250";
+  EXPECT_THAT(summary_text(summary), HasSubstr("  2 of 3 epochs recorded\n"));
+}
+
 TEST(SummaryTextTest, PrintsNoControlCharacters) {
   RunSummary summary{.folder = "a\x1b[31m\nb", .program = "p\x07"};
   summary.configuration = {{"na\rme", "va\xC2\x9Blue", "ori\tgin"}};
@@ -121,6 +146,34 @@ TEST(SummaryJsonTest, CountsEpochsWhoseNumbersAreNone) {
     summary.epochs.add({{"epoch", number}, {"loss", 0.25}});
     EXPECT_EQ(json_of(summary)["best_epoch"]["epoch"], 2) << number;
   }
+}
+
+TEST(SummaryJsonTest, CountsTokensOfRunsOfLanguageModels) {
+  const TemporaryFolder folder;
+  record_language_run(folder.path(), RunTotals{.epochs = 2, .steps = 200, .images = 819200, .seconds = 25});
+  const auto summary = summarise_run(folder.path(), 0);
+  std::ostringstream out;
+  write_summary_json(out, summary, [&](const auto& act) { for_each_epoch(folder.path(), 2, act); });
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json["examples"], "tokens");
+  EXPECT_EQ(json["totals"]["tokens"], 819200);
+  EXPECT_FALSE(json["totals"].contains("images"));
+  EXPECT_EQ(json["planned_epochs"], 3);
+  EXPECT_EQ(json["epochs"][1], (nlohmann::json{{"epoch", 2},
+                                               {"step", 200},
+                                               {"loss", 3.0},
+                                               {"validation_loss", 2.5},
+                                               {"learning_rate", 0.003},
+                                               {"tokens_per_second", 4096.0},
+                                               {"seconds", 12.5},
+                                               {"perplexity", 25.0},
+                                               {"validation_perplexity", 15.0},
+                                               {"above_entropy", 0.5},
+                                               {"model_flop_utilization", 0.125}}));
+  EXPECT_EQ(json["best_epoch"],
+            (nlohmann::json{{"epoch", 2}, {"metric", "validation_loss"}, {"value", 2.5}}));
+  record_run(folder.path() + "/images", three_epochs());
+  EXPECT_EQ(json_of(summarise_run(folder.path() + "/images", 5))["examples"], "images");
 }
 
 TEST(SummaryJsonTest, IsAscii) {

@@ -12,9 +12,12 @@
 namespace lockstep::apps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 const std::vector<std::string> kNames{"default", "mirrored", "multi_worker", "one_device",
                                       "parameter_server"};
@@ -175,9 +178,84 @@ TEST(CompareOptions, RefusesFlagsOfTheOtherKindOfModels) {
             "--image-size 32: expected it with --model simple_cnn or mobilenet_v2 only, but got dlrm");
   EXPECT_EQ(refusal_to_compare({"--table-rows", "32"}),
             "--table-rows 32: expected it with --model wide_deep or dlrm only, but got simple_cnn");
-  EXPECT_EQ(refusal_to_compare({"--model", "dlmr"}),
-            "--model: expected simple_cnn, mobilenet_v2, wide_deep, dlrm, but got 'dlmr' (did you mean "
-            "dlrm?)");
+  EXPECT_THAT(
+      refusal_to_compare({"--model", "dlmr"}),
+      AllOf(StartsWith("--model: expected simple_cnn, mobilenet_v2, wide_deep, dlrm, bytes, small, gpt2"),
+            EndsWith(", but got 'dlmr' (did you mean dlrm?)")));
+}
+
+TEST(CompareOptions, RefusesFlagsThatTheKindOfModelsDoesNotHave) {
+  EXPECT_EQ(
+      refusal_to_compare({"--model", "dlrm", "--limit-train", "32"}),
+      "--limit-train 32: expected it with --model simple_cnn or mobilenet_v2, small or another language "
+      "model only, but got dlrm");
+  EXPECT_EQ(
+      refusal_to_compare({"--model", "small", "--optimizer", "sgd"}),
+      "--optimizer sgd: expected it with --model simple_cnn or mobilenet_v2, wide_deep or dlrm only, but "
+      "got small");
+  EXPECT_EQ(refusal_to_compare({"--layers", "2"}),
+            "--layers 2: expected it with --model small or another language model only, but got simple_cnn");
+  EXPECT_EQ(
+      refusal_to_compare({"--model", "small"}, "parameter_server:2"),
+      "--strategies parameter_server:2: expected it with --model wide_deep or dlrm only, but got small");
+}
+
+TEST(CompareOptions, ReadsTheWorkOfLanguageModelsAsTrainGptDoes) {
+  const auto options = compare_options_of(
+      {"--model",         "gpt2", "--data",         "a.bin,b.bin", "--layers",           "2",
+       "--heads",         "4",    "--precision",    "float64",     "--micro-batch-size", "3",
+       "--learning-rate", "0.01", "--weight-decay", "0",           "--clip-norm",        "0",
+       "--seed",          "7",    "--threads",      "1",           "--warmup-steps",     "2",
+       "--steps",         "4",    "--recompute",    "every_block"});
+  const auto& work = std::get<GptTrainOptions>(options.work);
+  EXPECT_EQ(work.model, "gpt2");
+  EXPECT_THAT(work.data, ElementsAre("a.bin", "b.bin"));
+  EXPECT_EQ(work.layers, 2);
+  EXPECT_EQ(work.heads, 4);
+  EXPECT_EQ(work.precision, PrecisionKind::kFloat64);
+  EXPECT_EQ(work.micro_batch_size, 3);
+  EXPECT_EQ(work.learning_rate, 0.01);
+  EXPECT_EQ(work.weight_decay, 0);
+  EXPECT_EQ(work.clip_norm, 0);
+  EXPECT_EQ(work.recompute, GptRecompute::kEveryBlock);
+  EXPECT_EQ(work.seed, 7U);
+  EXPECT_EQ(work.threads, 1);
+  EXPECT_EQ(options.warmup_steps, 2);
+  EXPECT_EQ(work.warmup_steps, 0) << "the learning rate is constant";
+  EXPECT_EQ(work.schedule, GptSchedule::kConstant);
+  EXPECT_EQ(examples_of(options.work), "tokens");
+  for (const std::string flag : {"--test-every", "--sample", "--final-learning-rate", "--init-weights-from"})
+    EXPECT_THAT(refusal_to_compare({"--model", "small", flag, "1"}),
+                HasSubstr(flag + ": expected a flag of this program"));
+}
+
+TEST(CompareOptions, ResolvesTheLengthAndTheNumberOfSequences) {
+  const auto small = std::get<GptTrainOptions>(compare_options_of({"--model", "small"}).work);
+  EXPECT_EQ(small.sequence_length, 128);
+  EXPECT_EQ(small.global_batch_size, 32);
+  const auto gpt2 =
+      std::get<GptTrainOptions>(compare_options_of({"--model", "gpt2", "--tokens-per-step", "8192"}).work);
+  EXPECT_EQ(gpt2.sequence_length, 1024);
+  EXPECT_EQ(gpt2.global_batch_size, 8);
+}
+
+TEST(CompareOptions, RefusesSizesOfLanguageModelsBeforeAnyProcessStarts) {
+  EXPECT_EQ(refusal_to_compare({"--model", "small", "--heads", "3"}),
+            "--heads 3: expected a divisor of the 128 of --hidden");
+  EXPECT_EQ(refusal_to_compare({"--model", "gpt2", "--sequence-length", "2000"}),
+            "--sequence-length 2000: expected at most 1024, the positions of gpt2");
+  EXPECT_EQ(refusal_to_compare({"--model", "small", "--tokens-per-step", "100"}),
+            "--tokens-per-step 100: expected a multiple of the sequence length 128");
+  EXPECT_THAT(
+      refusal_to_compare({"--model", "small", "--tokens-per-step", "128", "--global-batch-size", "1"}),
+      AllOf(HasSubstr("--tokens-per-step"), HasSubstr("--global-batch-size")));
+}
+
+TEST(CompareOptions, HelpTellsTheKindsOfModelsApart) {
+  const std::string help = compare_help_text(kNames);
+  for (const std::string text : {"--sequence-length", "Tokens: Tokens in a sequence", "--tokens-per-step",
+                                 "Clicks: ", "a Llama of 2 layers of 128"})
+    EXPECT_THAT(help, HasSubstr(text));
 }
 
 TEST(CompareOptions, ReadsTheFlagsThatItGivesToItself) {

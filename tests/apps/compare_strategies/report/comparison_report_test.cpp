@@ -136,6 +136,28 @@ TEST(ComparisonReport, TellsOfClicksInRowsAndOfServersTheirStaleness) {
   EXPECT_FALSE(json["strategies"][0].contains("max_staleness"));
 }
 
+TEST(ComparisonReport, TellsOfLanguageModelsInTokens) {
+  auto report = report_of_two();
+  GptTrainOptions work;
+  work.family = GptFamily::kGpt2;
+  work.layers = 2;
+  work.hidden = 64;
+  work.sequence_length = 48;
+  work.weight_decay = 0;
+  report.options.work = work;
+  EXPECT_EQ(comparison_table(report).header[2], "tokens/s");
+  EXPECT_EQ(work_text(report),
+            "digits; small, gpt2, 2 layers, 64 hidden, batches of 32 sequences of 48, float32, AdamW at a "
+            "learning rate of 0.003; 6 rounds of 2 steps, 1 to warm up");
+  EXPECT_THAT(comparison_text(report), HasSubstr("times as many tokens a second as default"));
+  EXPECT_EQ(nlohmann::json::parse(comparison_json(report))["work"], nlohmann::json::parse(R"({
+    "model": "small", "family": "gpt2", "layers": 2, "hidden": 64, "heads": null, "kv_heads": null,
+    "mlp_hidden": null, "sequence_length": 48, "micro_batch_size": null, "recompute": "nothing",
+    "precision": "float32", "optimizer": "adamw", "weight_decay": 0.0, "beta2": 0.95, "clip_norm": 1.0,
+    "global_batch_size": 32, "learning_rate": 0.003, "seed": 1, "parameters": 3, "examples": "tokens",
+    "data": "digits", "steps": 2, "warmup_steps": 1, "rounds": 6})"));
+}
+
 TEST(ComparisonReport, HasAFailureAsJson) {
   const auto json = nlohmann::json::parse(comparison_json(report_of_two(true)));
   EXPECT_EQ(json["strategies"][1], nlohmann::json::parse(R"({"label": "mirrored:2", "name": "mirrored",

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/apps/train_gpt/options/gpt_train_options.h"
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/strategies/input/batch_traits.h"
+#include "lockstep/strategies/input/indexed_source.h"
+
+namespace lockstep::apps {
+
+/// Makes the model of a training in the dtype of its precision. Its blocks are computed again in backward if
+/// the options say so.
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
+
+/// Returns the mean cross entropy of each sequence's tokens, [B], in nats.
+torch::Tensor sequence_losses(Gpt& model, const Example& batch);
+
+/// Returns how the sequences to train on make up the global batches.
+DistributeOptions gpt_batches(const GptTrainOptions& options, const GptPlan& plan);
+
+}  // namespace lockstep::apps

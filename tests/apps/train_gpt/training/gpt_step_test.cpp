@@ -1,0 +1,82 @@
+#include "lockstep/apps/train_gpt/training/gpt_step.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+namespace lockstep::apps {
+namespace {
+
+GptOptions tiny_gpt() {
+  return {.vocabulary_size = 11, .max_length = 6, .num_layers = 2, .num_heads = 2, .width = 8};
+}
+
+GptTrainOptions in_precision(PrecisionKind precision) {
+  GptTrainOptions options;
+  options.precision = precision;
+  return options;
+}
+
+Example tiny_batch() {
+  return {torch::randint(11, {3, 6}, torch::kLong), torch::randint(11, {3, 6}, torch::kLong)};
+}
+
+TEST(GptStep, LossesAreMeanLogarithmsOfProbabilitiesOfEachSequence) {
+  torch::manual_seed(1);
+  Gpt model = make_gpt(in_precision(PrecisionKind::kFloat64), tiny_gpt());
+  const Example batch = tiny_batch();
+  const auto losses = sequence_losses(model, batch);
+  ASSERT_EQ(losses.sizes(), (std::vector<int64_t>{3}));
+  const auto probabilities = torch::softmax(model->forward(batch.data), -1);
+  for (int64_t sequence = 0; sequence < 3; ++sequence) {
+    double sum = 0;
+    for (int64_t i = 0; i < 6; ++i) {
+      const auto target = batch.target[sequence][i].item<int64_t>();
+      sum -= std::log(probabilities[sequence][i][target].item<double>());
+    }
+    EXPECT_NEAR(losses[sequence].item<double>(), sum / 6, 1e-12);
+  }
+}
+
+TEST(GptStep, ModelsHaveTheDtypeOfTheirPrecision) {
+  EXPECT_EQ(make_gpt(GptTrainOptions(), tiny_gpt())->parameters().front().scalar_type(), torch::kFloat);
+  EXPECT_EQ(make_gpt(in_precision(PrecisionKind::kFloat64), tiny_gpt())->parameters().front().scalar_type(),
+            torch::kDouble);
+}
+
+TEST(GptStep, RecomputedBlocksHaveTheSameGradients) {
+  const auto gradients_with = [](GptRecompute recompute) {
+    torch::manual_seed(2);
+    GptTrainOptions options;
+    options.recompute = recompute;
+    Gpt model = make_gpt(options, tiny_gpt());
+    sequence_losses(model, tiny_batch()).mean().backward();
+    std::vector<torch::Tensor> gradients;
+    for (const auto& parameter : model->parameters()) gradients.push_back(parameter.grad());
+    return gradients;
+  };
+  const auto kept = gradients_with(GptRecompute::kNothing), again = gradients_with(GptRecompute::kEveryBlock);
+  ASSERT_EQ(kept.size(), again.size());
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::equal(kept[i], again[i])) << i;
+}
+
+TEST(GptStep, FilesAreShuffledAndDrawnTextsAreNot) {
+  const GptPlan plan{.global_batch_size = 12};
+  GptTrainOptions options;
+  options.seed = 7;
+  options.shuffle_window = 5;
+  const auto drawn = gpt_batches(options, plan);
+  EXPECT_EQ(drawn.global_batch_size, 12);
+  EXPECT_EQ(drawn.shuffle_seed, std::nullopt);
+  options.data = {"a.bin"};
+  const auto read = gpt_batches(options, plan);
+  EXPECT_EQ(read.shuffle_seed, 7U);
+  EXPECT_EQ(read.shuffle_window, 5);
+}
+
+}  // namespace
+}  // namespace lockstep::apps
