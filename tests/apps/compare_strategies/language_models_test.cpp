@@ -109,6 +109,7 @@ TEST_F(CompareLanguageModels, NamesDataOfLanguageModelsThatCannotBeRead) {
   const auto result = compare(tiny_language_model("mirrored:2", {"--data", "/nowhere"}));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.out, HasSubstr("/nowhere"));
+  out_ = folder_.path() + "/weights";
   const auto weights = compare(tiny_language_model("mirrored:2", {"--init-weights", "/nowhere"}));
   EXPECT_EQ(weights.exit_code, 4);
   EXPECT_THAT(weights.out, HasSubstr("/nowhere"));
