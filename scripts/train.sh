@@ -6,7 +6,7 @@
 #
 #   train_images           images: MNIST's or your own, or generated digits (the default program)
 #   train_gpt              text: a language model on files, or on a generated language
-#   train_ctr              clicks: the probability that somebody clicks, on click logs or generated ones
+#   train_ctr              clicks: the probability of a click, on click logs or generated ones
 #
 # train_images without --data takes the images that LOCKSTEP_MNIST_DIR names, ./data/mnist or
 # ./mnist.zip, and generates digits if there is none of them. The most used flags:
