@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "lockstep/models/gpt/gpt_presets.h"
 
@@ -27,14 +30,25 @@ double counted_flops(const GptOptions& given, int64_t length) {
   return 3 * 2.0 * static_cast<double>(weights + attention);
 }
 
-TEST(GptFlopsTest, AreThoseOfAllMatrixProductsWithinTheShareOfNormsAndBiases) {
+/// Returns the number of weights of norms, and of biases.
+double num_in_vectors(const GptOptions& given) {
+  const GptOptions model = complete_gpt_options(given);
+  const int64_t norm = (model.norm == GptNorm::kLayerNorm ? 2 : 1) * model.width;
+  const int64_t rows = (model.num_heads + 2 * model.num_key_value_heads) * model.head_width;
+  const int64_t into_hidden = model.activation == GptActivation::kSwiGlu ? 2 : 1;
+  const int64_t biases = (model.has_attention_bias ? rows + model.width : 0) +
+                         (model.has_mlp_bias ? into_hidden * model.hidden_width + model.width : 0);
+  return static_cast<double>(model.num_layers * (2 * norm + biases) + norm);
+}
+
+TEST(GptFlopsTest, AreThoseOfAllMatrixProductsWithNormsAndBiasesAsIfTheyWereMatrices) {
   const std::pair<std::string, int64_t> cases[] = {
       {"bytes", 256}, {"gpt2", 1024}, {"tinyllama-1.1b", 2048}, {"llama-3.1-8b", 8192}};
   for (const auto& [name, length] : cases) {
-    const double counted = counted_flops(gpt_preset(name), length);
-    const double flops = gpt_training_flops(gpt_preset(name), length);
-    EXPECT_GE(flops, counted) << name;  // PaLM's formula counts norms and biases as if they were matrices
-    EXPECT_LT(flops, 1.002 * counted) << name;
+    const GptOptions model = gpt_preset(name);
+    EXPECT_DOUBLE_EQ(gpt_training_flops(model, length),
+                     counted_flops(model, length) + 6 * num_in_vectors(model))
+        << name;
   }
 }
 
