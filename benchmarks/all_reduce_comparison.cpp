@@ -36,7 +36,8 @@ Payload gradient_buckets(const Workload& workload) {
   // Backward reaches the last layers first.
   std::vector<size_t> order;
   for (size_t i = items.size(); i > 0; --i) order.push_back(i - 1);
-  Payload payload{std::string("gradient buckets of ") + workload.model_name(), {}};
+  const bool is_gpt = workload.model == BenchmarkModel::kGpt;
+  Payload payload{is_gpt ? "gradient buckets of a GPT" : "gradient buckets of MobileNetV2", {}};
   for (const auto& bucket : assign_buckets(items, order, BucketOptions{})) {
     int64_t bytes = 0;
     for (const size_t item : bucket) bytes += items[item].bytes;

@@ -93,8 +93,8 @@ TEST(BenchmarkOptions, RefuseAPartWhereItMakesNoSense) {
               HasSubstr("--parts images: expected it on the CPU or one GPU"));
   EXPECT_EQ(refusal_of_words({"--gpus", "gpu:0", "--parts", "workers"}),
             "--parts workers: expected it on the CPU or several GPUs, but got --gpus gpu:0");
-  EXPECT_EQ(refusal_of_words({"--parts", "torch_compiled"}),
-            "--parts torch_compiled: expected it on one GPU or several GPUs, but got no --gpus");
+  EXPECT_EQ(refusal_of_words({"--parts", "torch_compiled_process", "--gpus", "gpu:0"}),
+            "--parts torch_compiled_process: expected it on the CPU, but got --gpus gpu:0");
   for (const std::string gpus : {"gpu:0", "gpu:0,gpu:1"})
     EXPECT_EQ(parse_words({"--gpus", gpus, "--parts", "torch_compiled"}).parts.count("torch_compiled"), 1);
   EXPECT_EQ(refusal_of_words({"--parts", "bear"}),
