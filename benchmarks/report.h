@@ -23,7 +23,7 @@ struct OpRow {
   int64_t bytes = 0;  ///< of all tensors, on each replica
 };
 
-/// What a program has done in the time that was measured.
+/// The work that a program has done in the time that was measured.
 struct WorkDone {
   double count = 0;
   std::string unit;  ///< of the speed, such as images/s

@@ -8,7 +8,7 @@
 
 namespace lockstep::apps {
 
-/// What a program that trains by a Trainer records, checks and saves. run_flags() explains the fields.
+/// The records, checks and backups of a program that trains by a Trainer. run_flags() explains the fields.
 struct RunChoice : MetricsChoice {
   bool quiet = false;  ///< print only errors
 

@@ -24,7 +24,7 @@
 
 namespace lockstep::apps {
 
-/// What a session needs besides the training itself. The references must outlive the session.
+/// The setting that all kinds of training share. The references must outlive the session.
 struct SessionSetting {
   std::string program;
   InterruptionGuard& interruption;

@@ -8,7 +8,7 @@
 
 namespace lockstep::apps {
 
-/// What turns a training's counts into those of a language model.
+/// The sizes that turn a training's counts into those of a language model.
 struct GptScale {
   int64_t sequence_length = 0;
   double flops_per_token = 0;

@@ -23,7 +23,7 @@ namespace {
 // After an error of the system that may pass.
 constexpr std::chrono::milliseconds kAcceptPause{10};
 
-/// What the connections to a server have in common.
+/// The settings that all connections to a server share.
 struct TlsAdmission {
   TlsAdmissionOptions options;
   std::function<void(AdmittedConnection)> admitted;

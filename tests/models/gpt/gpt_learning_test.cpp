@@ -1,4 +1,4 @@
-// What a Gpt learns, judged by a language whose best prediction is known.
+// A Gpt learns a language whose best prediction is known.
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/utils/clip_grad.h>

@@ -37,7 +37,7 @@ struct ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
 };
 TORCH_MODULE(ResidualBlock);
 
-/// Where a StackOfBlocks recomputes.
+/// The parts of a StackOfBlocks that are recomputed.
 enum class Recomputes { kNothing, kEachBlock, kPairs, kPairsAndTheirBlocks };
 
 /// Blocks one after another; the last is the first once more.

@@ -1,4 +1,4 @@
-// What recompute() refuses in backward.
+// Errors that recompute() reports in backward.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>

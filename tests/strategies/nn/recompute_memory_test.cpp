@@ -36,8 +36,8 @@ Usage usage_of(Recomputes recomputes) {
   return usage;
 }
 
-/// What one block keeps and computes with: measured, and at least its input, its hidden layer of three times
-/// that size, the same after tanh, and its mask and result.
+/// Measures the memory that one block keeps and computes with: at least its input, its hidden layer of three
+/// times that size, the same after tanh, and its mask and result.
 int64_t bytes_of_a_block(bool with_backward) {
   torch::manual_seed(1);
   ResidualBlock block(kWidth);

@@ -107,7 +107,7 @@ TEST_F(AcceptorTest, ClosesThoseThatDoNot) {
   EXPECT_EQ(acceptor_->num_wrong_tokens(), 1U);
 }
 
-// Whoever sends a byte from time to time is not silent, but does not get on either.
+// A client that sends a byte from time to time is not silent, but makes no progress either.
 TEST_F(AcceptorTest, GivesEachHandshakeOnlyItsTime) {
   start({.timeout = milliseconds(300)});
   const auto begin = Clock::now();
