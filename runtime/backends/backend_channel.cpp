@@ -65,6 +65,11 @@ RankInfo BackendChannel::rank_info(size_t local) const {
   return info;
 }
 
+void BackendChannel::name_ranks(const RankNames& names) {
+  order_->name_ranks(names);
+  on_host_->name_ranks(names);
+}
+
 ReplicaBackends BackendChannel::backends(int replica) const {
   const auto& checked = checked_[static_cast<size_t>(replica)];
   ReplicaBackends both(checked, on_host_->backend(replica));

@@ -82,6 +82,7 @@ class BackendChannel : public CollectiveChannel {
   BackendChannel& operator=(const BackendChannel&) = delete;
 
   ReplicaBackends backends(int replica) const override;
+  void name_ranks(const RankNames& names) override;
   void check_usable() const override;
   void enter() override;
   void leave(int replica) override;

@@ -215,7 +215,7 @@ void RendezvousBackend::check_peer(const char* operation, const std::vector<at::
 }
 
 bool RendezvousBackend::is_away(int rank) const {
-  const int first = rendezvous_->first_replica();
+  const int first = rendezvous_->first_rank();
   return rank < first || rank >= first + rendezvous_->size();
 }
 

@@ -141,11 +141,12 @@ class RendezvousBackend : public c10d::Backend {
 ///     };
 class RendezvousChannel : public CollectiveChannel {
  public:
-  /// `first_replica` is the id of the first local replica among all replicas.
-  RendezvousChannel(int num_local, std::chrono::milliseconds timeout, int first_replica = 0)
-      : rendezvous_(std::make_shared<ReplicaRendezvous>(num_local, timeout, first_replica)),
+  /// `first_rank` is the number of the first local rank among all ranks.
+  RendezvousChannel(int num_local, std::chrono::milliseconds timeout, int first_rank = 0)
+      : rendezvous_(std::make_shared<ReplicaRendezvous>(num_local, timeout, first_rank)),
         streams_(std::make_shared<DeviceStreams>()) {}
 
+  void name_ranks(const RankNames& names) override { rendezvous_->name_ranks(names); }
   void enter() override { rendezvous_->enter(); }
   void leave(int replica) override { rendezvous_->leave(replica); }
   void check_complete() override { rendezvous_->check_complete(); }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/collectives/rank_names.h"
+
 namespace lockstep {
 
 class GraphRecording;
@@ -54,6 +56,10 @@ class CollectiveChannel {
   }
   /// Returns backend() for both, or another one for CPU tensors if backend() cannot take them.
   virtual ReplicaBackends backends(int replica) const { return backend(replica); }
+
+  /// Sets how errors name the channel's ranks. Call it before the channel is used. By default, errors name
+  /// them as without it.
+  virtual void name_ranks(const RankNames& names) { static_cast<void>(names); }
 
   /// Throws the channel's error if it cannot be used again: after a failure, if there are other workers.
   virtual void check_usable() const {}

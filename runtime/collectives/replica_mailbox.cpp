@@ -22,14 +22,15 @@ bool ReplicaMailbox::has(const Route& route) {
 
 ReplicaMailbox::Message ReplicaMailbox::take(const Route& route, const std::string& description,
                                              std::optional<std::chrono::milliseconds> timeout) {
-  const auto [from, to, tag] = route;
+  const int from = names_.replica_of(route.from);
+  const int to = names_.replica_of(route.to);
   const auto limit = timeout.value_or(timeout_);
   const auto deadline = deadline_after(limit);
   MutexLock lock(mutex_);
   auto& waiting = messages_[route];
   while (waiting.empty()) {
     if (abort_reason_) throw CollectiveAborted(*abort_reason_);
-    if (left_.contains(from)) {
+    if (left_.contains(route.from)) {
       throw CollectiveMismatch(c10::str("[receive] replica ", to, " waits for ", description,
                                         " from replica ", from, ", which returned without sending it"));
     }
@@ -43,7 +44,7 @@ ReplicaMailbox::Message ReplicaMailbox::take(const Route& route, const std::stri
   }
   Message message = std::move(waiting.front());
   waiting.pop_front();
-  if (waiting.empty() && tag != 0) messages_.erase(route);
+  if (waiting.empty() && route.tag != 0) messages_.erase(route);
   if (message.description != description) {
     throw CollectiveMismatch(c10::str("[receive] replica ", from, " sent ", message.description,
                                       " to replica ", to, ", which expects ", description));
@@ -51,9 +52,9 @@ ReplicaMailbox::Message ReplicaMailbox::take(const Route& route, const std::stri
   return message;
 }
 
-void ReplicaMailbox::leave(int replica) {
+void ReplicaMailbox::leave(int rank) {
   MutexLock lock(mutex_);
-  left_.insert(replica);
+  left_.insert(rank);
   changed_.notify_all();
 }
 
@@ -66,8 +67,9 @@ void ReplicaMailbox::check_complete() {
   MutexLock lock(mutex_);
   for (const auto& [route, waiting] : messages_) {
     if (waiting.empty()) continue;
-    throw CollectiveMismatch(c10::str("[send] replica ", route.from, " sent ", waiting.front().description,
-                                      " to replica ", route.to, ", which returned without receiving it"));
+    throw CollectiveMismatch(c10::str("[send] replica ", names_.replica_of(route.from), " sent ",
+                                      waiting.front().description, " to replica ",
+                                      names_.replica_of(route.to), ", which returned without receiving it"));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/rank_names.h"
 #include "lockstep/runtime/devices/stream_fence.h"
 
 namespace lockstep {
@@ -31,7 +32,7 @@ namespace lockstep {
 class ReplicaMailbox {
  public:
   struct Route {
-    int from = 0;  ///< ids of replicas
+    int from = 0;  ///< number of a rank
     int to = 0;
     int64_t tag = 0;  ///< tells several routes between two replicas apart
     auto operator<=>(const Route&) const = default;
@@ -45,6 +46,9 @@ class ReplicaMailbox {
 
   explicit ReplicaMailbox(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
+  /// Sets the names of the ranks in errors. Call it while no replica is inside.
+  void name_ranks(const RankNames& names) { names_ = names; }
+
   /// Adds a message to those that are on their way. Does not block. Throws CollectiveAborted after abort().
   void put(const Route& route, Message message);
   /// Blocks until there is a message, and takes it. Throws CollectiveMismatch if its description is another
@@ -55,8 +59,8 @@ class ReplicaMailbox {
   /// Whether take() would not block.
   bool has(const Route& route);
 
-  /// Marks that a replica sends nothing more until enter().
-  void leave(int replica);
+  /// Marks that a rank sends nothing more until enter().
+  void leave(int rank);
   /// Undoes leave() for all replicas. Call it while no replica is inside.
   void enter();
   /// Throws CollectiveMismatch if a message was not received. Call it while no replica is inside.
@@ -68,6 +72,7 @@ class ReplicaMailbox {
 
  private:
   const std::chrono::milliseconds timeout_;
+  RankNames names_;
   Mutex mutex_;
   ConditionVariable changed_;
   std::map<Route, std::deque<Message>> messages_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -37,13 +37,18 @@ class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> 
   int finished_parts_ = 0;
 };
 
-ReplicaRendezvous::ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_replica)
+ReplicaRendezvous::ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_rank)
     : size_(size),
-      first_replica_(first_replica),
+      first_rank_(first_rank),
       timeout_(timeout),
       mailbox_(timeout),
       next_sequence_(static_cast<size_t>(size), 0),
       has_left_(static_cast<size_t>(size), 0) {}
+
+void ReplicaRendezvous::name_ranks(const RankNames& names) {
+  names_ = names;
+  mailbox_.name_ranks(names);
+}
 
 ReplicaRendezvous::Meeting& ReplicaRendezvous::meeting_at(uint64_t sequence) {
   while (sequence >= first_open_ + open_.size()) {
@@ -53,7 +58,7 @@ ReplicaRendezvous::Meeting& ReplicaRendezvous::meeting_at(uint64_t sequence) {
 }
 
 CollectiveCall ReplicaRendezvous::call_of(const Meeting& meeting) const {
-  return {meeting.sequence_, first_replica_ + meeting.first_rank_,
+  return {meeting.sequence_, replica_of(meeting.first_rank_),
           meeting.arrivals_[static_cast<size_t>(meeting.first_rank_)].description};
 }
 
@@ -66,6 +71,7 @@ void ReplicaRendezvous::fail(Meeting& meeting, std::exception_ptr error) {
 std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, Arrival arrival,
                                                                       const MakeWork& make_work) {
   const auto self = static_cast<size_t>(rank);
+  arrival.description += names_.where;
   std::shared_ptr<Meeting> meeting;
   bool last = false;
   {
@@ -78,15 +84,15 @@ std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::arrive(int rank, 
       meeting->first_rank_ = rank;
     } else if (const auto& first = meeting->arrivals_[static_cast<size_t>(meeting->first_rank_)];
                first.description != arrival.description) {
-      const std::string text = differing_calls(call_of(*meeting), first_replica_ + rank, arrival.description);
+      const std::string text = differing_calls(call_of(*meeting), replica_of(rank), arrival.description);
       fail(*meeting, std::make_exception_ptr(CollectiveMismatch(text)));
       throw CollectiveMismatch(text);
     }
     for (size_t other = 0; other < has_left_.size(); ++other) {
       if (has_left_[other] && next_sequence_[other] <= sequence) {
-        const std::string missing = std::to_string(first_replica_ + static_cast<int>(other));
+        const std::string missing = std::to_string(replica_of(static_cast<int>(other)));
         fail(*meeting, std::make_exception_ptr(CollectiveMismatch(returned_without_joining(
-                           {sequence, first_replica_ + rank, arrival.description}, missing))));
+                           {sequence, replica_of(rank), arrival.description}, missing))));
       }
     }
     meeting->arrivals_[self] = std::move(arrival);
@@ -227,7 +233,7 @@ void ReplicaRendezvous::wait(Meeting& meeting, std::optional<std::chrono::millis
     const bool in_time = changed_.wait_until(mutex_, deadline);
     if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
       const std::string text =
-          timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_replica_));
+          timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_rank_, names_));
       abort_locked(text);
       throw CollectiveAborted(text);
     }
@@ -245,14 +251,14 @@ uint64_t ReplicaRendezvous::next_sequence() {
 }
 
 void ReplicaRendezvous::leave(int rank) {
-  mailbox_.leave(first_replica_ + rank);
+  mailbox_.leave(first_rank_ + rank);
   MutexLock lock(mutex_);
   const auto self = static_cast<size_t>(rank);
   has_left_[self] = 1;
   for (auto& meeting : open_) {
     if (meeting->arrived_ == 0 || meeting->here_[self]) continue;
     fail(*meeting, std::make_exception_ptr(CollectiveMismatch(
-                       returned_without_joining(call_of(*meeting), std::to_string(first_replica_ + rank)))));
+                       returned_without_joining(call_of(*meeting), std::to_string(replica_of(rank))))));
   }
 }
 
@@ -268,7 +274,7 @@ void ReplicaRendezvous::check_complete() {
     for (const auto& meeting : open_) {
       if (meeting->arrived_ == 0) continue;
       throw CollectiveMismatch(
-          returned_without_joining(call_of(*meeting), missing_ranks(meeting->here_, first_replica_)));
+          returned_without_joining(call_of(*meeting), missing_ranks(meeting->here_, first_rank_, names_)));
     }
   }
   mailbox_.check_complete();

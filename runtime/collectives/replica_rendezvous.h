@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/rank_names.h"
 #include "lockstep/runtime/collectives/replica_mailbox.h"
 #include "lockstep/runtime/devices/stream_fence.h"
 
@@ -67,15 +68,19 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
 
   class Meeting;
 
-  /// `first_replica` is the id of rank 0's replica. Errors number the ranks from it.
-  ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_replica = 0);
+  /// `first_rank` is the number of the first of these ranks among all ranks of the channel.
+  ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_rank = 0);
 
-  /// The messages between the ranks, by the numbers of their replicas. They begin and end with the
+  /// Sets the names of the ranks, numbered among all ranks of the channel, in errors. Call it while no rank
+  /// is inside.
+  void name_ranks(const RankNames& names);
+
+  /// The messages between the ranks, by their numbers among all ranks. They begin and end with the
   /// rendezvous's runs.
   ReplicaMailbox& mailbox() { return mailbox_; }
 
   int size() const { return size_; }
-  int first_replica() const { return first_replica_; }
+  int first_rank() const { return first_rank_; }
 
   /// Joins the next operation of `rank`. Never blocks on other ranks. Throws CollectiveMismatch if the
   /// description differs from the first one (the other ranks get it from wait()), and CollectiveAborted after
@@ -113,10 +118,13 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   bool run_next_part(Meeting& meeting, int rank_share);
   void do_own_share(int rank);
   CollectiveCall call_of(const Meeting& meeting) const;
+  /// Returns the id of the replica of a rank of this rendezvous.
+  int replica_of(int rank) const { return names_.replica_of(first_rank_ + rank); }
 
   const int size_;
-  const int first_replica_;
+  const int first_rank_;
   const std::chrono::milliseconds timeout_;
+  RankNames names_;
   ReplicaMailbox mailbox_;
   Mutex mutex_;
   ConditionVariable changed_;

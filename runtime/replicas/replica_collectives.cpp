@@ -6,23 +6,41 @@
 
 namespace lockstep {
 
-ReplicaCollectives::ReplicaCollectives(std::string strategy, int replica_id, int num_replicas)
-    : strategy_(std::move(strategy)), replica_id_(replica_id), num_replicas_(num_replicas) {}
+ReplicaCollectives::ReplicaCollectives(std::string strategy, int replica_id, int num_replicas,
+                                       std::vector<AxisPosition> axes)
+    : strategy_(std::move(strategy)),
+      replica_id_(replica_id),
+      num_replicas_(num_replicas),
+      axes_(std::move(axes)) {}
 
 c10::intrusive_ptr<c10d::Backend> ReplicaCollectives::backend(const std::string& who) const {
+  check_caller(who);
+  return backend_;
+}
+
+const AxisPosition& ReplicaCollectives::position(const std::string& who, const std::string& axis) const {
+  return axes_[position_in(axes_, who, axis)];
+}
+
+ReplicaBackends ReplicaCollectives::backends(const std::string& who, const std::string& axis) const {
+  check_caller(who);
+  return along_axes_.at(position_in(axes_, who, axis));
+}
+
+void ReplicaCollectives::check_caller(const std::string& who) const {
   if (thread_.load() != std::this_thread::get_id()) {
     throw InvalidArgument("[" + who + "] expected to train inside a run of the " + strategy_ +
                           " whose model it is part of, in replica " + std::to_string(replica_id_) +
                           "'s own thread, but got a call from elsewhere: the other replicas would not "
                           "take part");
   }
-  return backend_;
 }
 
 ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend,
-                             WaitClock& waits)
+                             WaitClock& waits, std::vector<ReplicaBackends> axes)
     : replica_(replica) {
   replica_.backend_ = backend;
+  replica_.along_axes_ = std::move(axes);
   replica_.waits_ = &waits;
   replica_.thread_ = std::this_thread::get_id();
 }
@@ -30,6 +48,7 @@ ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_p
 ReplicaCollectives::Run::~Run() {
   replica_.thread_ = std::thread::id();
   replica_.backend_.reset();
+  replica_.along_axes_.clear();
   replica_.waits_ = nullptr;
 }
 

@@ -6,7 +6,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/replicas/replica_axis.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
@@ -21,8 +24,9 @@ namespace lockstep {
 ///     all_reduce_(*replica->backend("MyModule"), ReduceOp::kSum, {sum});
 class ReplicaCollectives {
  public:
-  /// `strategy` is its name, for errors.
-  ReplicaCollectives(std::string strategy, int replica_id, int num_replicas);
+  /// `strategy` is its name, for errors; `axes` are those of its mesh.
+  ReplicaCollectives(std::string strategy, int replica_id, int num_replicas,
+                     std::vector<AxisPosition> axes = {});
   ReplicaCollectives(const ReplicaCollectives&) = delete;
   ReplicaCollectives& operator=(const ReplicaCollectives&) = delete;
 
@@ -33,6 +37,11 @@ class ReplicaCollectives {
   /// it, but it throws InvalidArgument, starting with `who`, in other threads than the replica's and outside
   /// a run, where no other replica would take part.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& who) const;
+  /// Returns the replica's place on an axis of the mesh. Any thread may call it. Throws InvalidArgument,
+  /// starting with `who`, if there is no such axis.
+  const AxisPosition& position(const std::string& who, const std::string& axis) const;
+  /// Returns the backends along an axis of the mesh. Otherwise like backend().
+  ReplicaBackends backends(const std::string& who, const std::string& axis) const;
 
   /// Returns the clock that adds up waits for the backend's collectives. Call it only where backend() does
   /// not throw.
@@ -42,7 +51,9 @@ class ReplicaCollectives {
   /// outlive it.
   class Run {
    public:
-    Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits);
+    /// `axes` has the backends of each axis.
+    Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits,
+        std::vector<ReplicaBackends> axes = {});
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -52,11 +63,15 @@ class ReplicaCollectives {
   };
 
  private:
+  void check_caller(const std::string& who) const;
+
   const std::string strategy_;
   const int replica_id_;
   const int num_replicas_;
+  const std::vector<AxisPosition> axes_;
   std::atomic<std::thread::id> thread_;        // No thread's id outside a run.
   c10::intrusive_ptr<c10d::Backend> backend_;  // Only thread_ may use it.
+  std::vector<ReplicaBackends> along_axes_;    // The same.
   WaitClock* waits_ = nullptr;                 // The same.
 };
 

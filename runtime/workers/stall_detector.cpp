@@ -151,11 +151,11 @@ class StallDetector::Watch {
     if (options_.store->add(kNumEndedKey, 0) > static_cast<int64_t>(ended_.size())) read_ends();
     std::vector<int> without;
     for (const auto& [rank, completed] : ended_) {
+      if (!position.concerns(rank)) continue;
       if (position.peer) {
         // A message that it sent before may still be on its way.
         const auto known_for = Clock::now() - ended_at_.at(rank);
-        if (rank == *position.peer && position.time > kLastMessage && known_for > kLastMessage)
-          without.push_back(rank);
+        if (position.time > kLastMessage && known_for > kLastMessage) without.push_back(rank);
         continue;
       }
       const auto channel = static_cast<size_t>(position.channel);
@@ -250,7 +250,7 @@ std::string stall_report(const CollectivePosition& own,
   std::vector<int> others;
   for (size_t rank = 0; rank < positions.size(); ++rank) {
     const bool is_there = positions[rank] && is_same_collective(*positions[rank], own);
-    if (!is_there && own.peer && *own.peer != static_cast<int>(rank)) continue;
+    if (!is_there && !own.concerns(static_cast<int>(rank))) continue;
     (is_there ? waiting : others).push_back(static_cast<int>(rank));
   }
   const auto collective = [](const CollectivePosition& position) {

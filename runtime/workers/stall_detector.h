@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -20,7 +21,13 @@ struct CollectivePosition {
   uint64_t sequence = 0;             ///< of the collective it waits in, or of the next one
   std::string description{};         ///< of the collective it waits in; empty if it waits in none
   std::chrono::milliseconds time{};  ///< since it entered the collective, or since its last one ended
-  std::optional<int> peer{};         ///< the only other worker that takes part; none: all take part
+  std::optional<int> peer{};         ///< the only other worker that takes part; none: `members` do
+  std::vector<int> members{};        ///< the workers that take part; empty: all do
+
+  bool concerns(int worker) const {
+    if (peer) return *peer == worker;
+    return members.empty() || std::find(members.begin(), members.end(), worker) != members.end();
+  }
 };
 
 /// Watches for collectives that do not end. Reports which workers wait for which, and ends collectives that

@@ -135,7 +135,8 @@ CollectivePosition WorkerChannel::position() const {
           .sequence = is_carrying_ ? next_ - 1 : next_,
           .description = is_carrying_ ? carried_ : std::string(),
           .time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since_),
-          .peer = options_.peer};
+          .peer = options_.peer,
+          .members = options_.members};
 }
 
 void WorkerChannel::watch(std::function<void()> on_failure) {

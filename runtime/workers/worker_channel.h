@@ -47,18 +47,20 @@ class WorkerChannel {
     std::shared_ptr<std::atomic<uint64_t>> completed = nullptr;
     /// Its owner must keep it alive beyond the channel's end: other workers may still receive from it.
     c10::intrusive_ptr<c10d::Backend> backend;
-    /// Returns a worker's name for errors.
-    std::function<std::string(int worker)> name_of;
+    /// Returns the name of a rank's worker for errors.
+    std::function<std::string(int rank)> name_of;
     /// Translates an error of the backend into one about workers. May block, see CauseSearch.
     std::function<std::exception_ptr(std::exception_ptr)> explain;
     /// Tells the other workers why this one stops. Must not block for long, or throw.
     std::function<void(const std::exception_ptr&)> report;
-    /// Called once, in worker 0's process, if a worker keeps all others waiting. `times` is its time between
-    /// collectives, relative to the others'. Null: nobody looks for one.
-    std::function<void(int worker, double times)> on_straggler;
-    /// The only worker that this one exchanges with; none: all.
+    /// Called once, in rank 0's process, if a rank's worker keeps all others waiting. `times` is its time
+    /// between collectives, relative to the others'. Null: nobody looks for one.
+    std::function<void(int rank, double times)> on_straggler;
+    /// The only worker that this one exchanges with; none: `members`.
     std::optional<int> peer = std::nullopt;
-    /// Opens a channel between this worker and another one alone, with the same arguments on both. Null: that
+    /// The workers that take part, of which the backend's ranks are the places in this list; empty: all.
+    std::vector<int> members = {};
+    /// Opens a channel between this worker and another rank's alone, with the same number on both. Null: that
     /// is not possible.
     std::function<std::shared_ptr<WorkerChannel>(int peer, int number)> open_pair = nullptr;
   };
@@ -69,9 +71,9 @@ class WorkerChannel {
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  /// Opens a channel with one other worker, which opens it too when it needs it. Does not block. `number`
-  /// tells the pair's channels apart, and is below kMostPairChannels. Throws InvalidArgument if the transport
-  /// has none.
+  /// Opens a channel with one other rank's worker, which opens it too when it needs it. Does not block.
+  /// `number` tells the pair's channels apart, and is below kMostPairChannels. Throws InvalidArgument if the
+  /// transport has none.
   std::shared_ptr<WorkerChannel> open_pair(int peer, int number) const;
   static constexpr int kMostPairChannels = 1 << 17;
 

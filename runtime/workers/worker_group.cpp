@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <numeric>
 #include <thread>
 
 #include "lockstep/runtime/base/errors.h"
@@ -97,10 +98,12 @@ void WorkerGroup::Connections::cut() {
 
 /// Gloo cannot be told that a worker is gone while it connects, and its thread is left behind then. While
 /// Gloo looks for the others' keys, it finds that out by itself.
-c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect_gloo() {
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect_gloo(const Members& members) {
   std::promise<c10::intrusive_ptr<c10d::Backend>> promise;
   auto backend = promise.get_future();
-  std::thread([store = open_key_space(), options = GlooOptions{rank_, size_, address_, join_timeout_},
+  std::thread([store = open_key_space(),
+               options = GlooOptions{members.rank, static_cast<int>(members.workers.size()), address_,
+                                     join_timeout_},
                promise = std::move(promise)]() mutable {
     try {
       promise.set_value(make_gloo_backend(store, options));
@@ -115,16 +118,21 @@ c10::intrusive_ptr<c10d::Backend> WorkerGroup::connect_gloo() {
 }
 
 /// Links are connected when they are first needed.
-c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& op, uint32_t channel) {
+c10::intrusive_ptr<c10d::Backend> WorkerGroup::make_exchange(const std::string& op, uint32_t channel,
+                                                             const Members& members) {
+  const auto& workers = members.workers;
   return c10::make_intrusive<ExchangeBackend>(ExchangeBackend::Options{
       .op = op,
-      .engine = {.rank = rank_,
-                 .size = size_,
+      .engine = {.rank = members.rank,
+                 .size = static_cast<int>(workers.size()),
                  .generation = (static_cast<uint64_t>(restart_count_) << 32) + channel,
-                 .connect = [hub = hub_, channel](
-                                int peer, auto deadline) { return hub->connect(peer, channel, deadline); }},
+                 .connect =
+                     [hub = hub_, channel, workers](int peer, auto deadline) {
+                       return hub->connect(workers[static_cast<size_t>(peer)], channel, deadline);
+                     }},
       .timeout = timeout_,
-      .name_of = [failures = failures_](int worker) { return failures->name_of(worker); },
+      .name_of = [failures = failures_,
+                  workers](int rank) { return failures->name_of(workers[static_cast<size_t>(rank)]); },
       .policy = exchange_policy_});
 }
 
@@ -139,7 +147,8 @@ std::function<void(const std::exception_ptr&)> WorkerGroup::reporter() const {
   };
 }
 
-std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) {
+std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op,
+                                                         const std::vector<int>& workers) {
   int number = 0;
   const auto completed = std::make_shared<std::atomic<uint64_t>>(0);
   {
@@ -147,43 +156,66 @@ std::shared_ptr<WorkerChannel> WorkerGroup::open_channel(const std::string& op) 
     number = static_cast<int>(completed_.size());
     completed_.push_back(completed);
   }
+  Members members{.workers = workers, .rank = rank_};
+  if (workers.empty()) {
+    members.workers.resize(static_cast<size_t>(size_));
+    std::iota(members.workers.begin(), members.workers.end(), 0);
+  } else {
+    const auto own = std::find(workers.begin(), workers.end(), rank_);
+    if (own == workers.end()) {
+      if (!hub_) open_key_space();  // so that the next one is the same on all workers
+      return nullptr;
+    }
+    members.rank = static_cast<int>(own - workers.begin());
+  }
   c10::intrusive_ptr<c10d::Backend> backend;
   try {
-    backend = hub_ ? make_exchange(op, static_cast<uint32_t>(number)) : connect_gloo();
+    backend = hub_ ? make_exchange(op, static_cast<uint32_t>(number), members) : connect_gloo(members);
     backend->setTimeout(timeout_);
   } catch (const std::exception&) {
     // Even a CollectiveAborted has a cause here that others know.
     const auto broken = std::make_exception_ptr(std::runtime_error(error_line(std::current_exception())));
     std::rethrow_exception(failures_->explain(op, broken));
   }
-  WorkerChannel::Options options{.op = op,
-                                 .number = number,
-                                 .completed = completed,
-                                 .backend = std::move(backend),
-                                 .on_straggler = [failures = failures_](int worker, double times) {
-                                   TORCH_WARN(failures->name_of(worker), " takes ",
-                                              std::round(10 * times) / 10,
-                                              " times as long as the other workers, which wait for it");
-                                 }};
+  WorkerChannel::Options options{
+      .op = op,
+      .number = number,
+      .completed = completed,
+      .backend = std::move(backend),
+      .on_straggler =
+          [failures = failures_, workers = members.workers](int rank, double times) {
+            TORCH_WARN(failures->name_of(workers[static_cast<size_t>(rank)]), " takes ",
+                       std::round(10 * times) / 10, " times as long as the other workers, which wait for it");
+          },
+      .members = workers};
   if (hub_) {
-    options.open_pair = [this, op, number](int peer, int pair) { return open_pair(op, number, peer, pair); };
+    options.open_pair = [this, op, number, members](int peer, int pair) {
+      return open_pair(op, number, peer, pair, members);
+    };
   }
-  return make_channel(std::move(options));
+  return make_channel(std::move(options), members);
 }
 
 /// Such channels have numbers of their own, which both workers know without the others.
-std::shared_ptr<WorkerChannel> WorkerGroup::open_pair(const std::string& op, int number, int peer, int pair) {
+std::shared_ptr<WorkerChannel> WorkerGroup::open_pair(const std::string& op, int number, int peer, int pair,
+                                                      const Members& members) {
   constexpr uint32_t kIsPair = uint32_t{1} << 31;
   const uint32_t own = kIsPair | (static_cast<uint32_t>(number) * WorkerChannel::kMostPairChannels +
                                   static_cast<uint32_t>(pair));
-  return make_channel(
-      {.op = op, .number = static_cast<int>(own), .backend = make_exchange(op, own), .peer = peer});
+  return make_channel({.op = op,
+                       .number = static_cast<int>(own),
+                       .backend = make_exchange(op, own, members),
+                       .peer = members.workers[static_cast<size_t>(peer)]},
+                      members);
 }
 
 /// Nothing that the channel is given owns the group: a channel's thread must not be its last owner.
-std::shared_ptr<WorkerChannel> WorkerGroup::make_channel(WorkerChannel::Options options) {
+std::shared_ptr<WorkerChannel> WorkerGroup::make_channel(WorkerChannel::Options options,
+                                                         const Members& members) {
   connections_->add(options.backend);
-  options.name_of = [failures = failures_](int worker) { return failures->name_of(worker); };
+  options.name_of = [failures = failures_, workers = members.workers](int rank) {
+    return failures->name_of(workers[static_cast<size_t>(rank)]);
+  };
   options.explain = [failures = failures_, op = options.op](const std::exception_ptr& error) {
     return failures->explain(op, error);
   };

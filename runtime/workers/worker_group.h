@@ -96,7 +96,10 @@ class WorkerGroup {
 
   /// Opens a new channel among the workers; a collective call. `op` begins its errors, which are PeerLost if
   /// a worker is gone or has failed. The group should outlive the channel's use.
-  std::shared_ptr<WorkerChannel> open_channel(const std::string& op);
+  std::shared_ptr<WorkerChannel> open_channel(const std::string& op) { return open_channel(op, {}); }
+  /// The same among `members` only, whose ranks in the channel are their places in this list; empty: all.
+  /// Every worker calls it with the same members, and gets null if it is none of them.
+  std::shared_ptr<WorkerChannel> open_channel(const std::string& op, const std::vector<int>& members);
   /// Returns a new, unshared part of the workers' store, the same for all workers, which must call this in
   /// the same order. Its waits throw CollectiveAborted if a worker is lost or has failed. It may outlive the
   /// group, whose end it then reports as a lost connection.
@@ -152,10 +155,18 @@ class WorkerGroup {
   void connect_store(const JoinOptions& options);
   void meet(const JoinOptions& options);
   std::string hint_about_strangers() const;
-  c10::intrusive_ptr<c10d::Backend> connect_gloo();
-  c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel);
-  std::shared_ptr<WorkerChannel> make_channel(WorkerChannel::Options options);
-  std::shared_ptr<WorkerChannel> open_pair(const std::string& op, int number, int peer, int pair);
+  /// The workers of one channel; a worker's rank is its place among them.
+  struct Members {
+    std::vector<int> workers;
+    int rank = 0;  // this worker's
+  };
+
+  c10::intrusive_ptr<c10d::Backend> connect_gloo(const Members& members);
+  c10::intrusive_ptr<c10d::Backend> make_exchange(const std::string& op, uint32_t channel,
+                                                  const Members& members);
+  std::shared_ptr<WorkerChannel> make_channel(WorkerChannel::Options options, const Members& members);
+  std::shared_ptr<WorkerChannel> open_pair(const std::string& op, int number, int peer, int pair,
+                                           const Members& members);
   std::function<void(const std::exception_ptr&)> reporter() const;
   void on_lost(const LostPeer& peer);
   void fail_channels(const std::exception_ptr& error);

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/internal/nccl_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
@@ -45,6 +46,21 @@ bool is_sparse(const std::vector<torch::Tensor>& values) {
 CrossDeviceOps::CrossDeviceOps(int num_packs) : num_packs_(num_packs) {
   if (num_packs < 0)
     throw InvalidArgument(c10::str("[CrossDeviceOps] expected num_packs of 0 or more, but got ", num_packs));
+}
+
+std::unique_ptr<CollectiveChannel> CrossDeviceOps::make_grouped_channel(
+    const Devices& devices, const ReplicaGroups& groups, std::chrono::milliseconds timeout) const {
+  std::vector<GroupedChannel::Group> channels;
+  channels.reserve(groups.groups.size());
+  for (const auto& replicas : groups.groups) {
+    Devices own;
+    own.reserve(replicas.size());
+    for (const int replica : replicas) own.push_back(devices[static_cast<size_t>(replica)]);
+    auto channel = make_channel(own, timeout);
+    channel->name_ranks({replicas, groups.where});
+    channels.push_back({std::move(channel), replicas});
+  }
+  return std::make_unique<GroupedChannel>(std::move(channels));
 }
 
 std::unique_ptr<CollectiveChannel> CrossDeviceOps::make_gradient_channel(

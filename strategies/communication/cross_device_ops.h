@@ -21,6 +21,12 @@ class GradientCompression;
 
 using Devices = std::vector<LogicalDevice>;
 
+/// Groups of replicas, each of which communicates by itself; see Mesh::groups() and Mesh::groups_across().
+struct ReplicaGroups {
+  std::string where;  ///< Follows the names of collectives in errors, such as " over the axis shard".
+  std::vector<std::vector<int>> groups;  ///< Ids, ascending. Each replica is in one group.
+};
+
 /// Moves values between replicas: makes the channels that replicas use inside a run, and does the reductions
 /// that you ask for between runs.
 ///
@@ -50,8 +56,13 @@ class CrossDeviceOps {
   /// connect.
   virtual std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                           std::chrono::milliseconds timeout) const = 0;
-  /// The same for an optimizer's gradients. `compression`, which may be null, makes them smaller when they
-  /// leave a device or a process. Default: make_channel(), so that they are not compressed.
+  /// Returns a channel among the replicas on `devices` in which each group has a channel of its own. Default:
+  /// one of make_channel() for each. Throws as make_channel() does.
+  virtual std::unique_ptr<CollectiveChannel> make_grouped_channel(const Devices& devices,
+                                                                  const ReplicaGroups& groups,
+                                                                  std::chrono::milliseconds timeout) const;
+  /// The same as make_channel() for an optimizer's gradients. `compression`, which may be null, makes them
+  /// smaller when they leave a device or a process. Default: make_channel(), so that they are not compressed.
   virtual std::unique_ptr<CollectiveChannel> make_gradient_channel(
       const Devices& devices, std::chrono::milliseconds timeout,
       const std::shared_ptr<GradientCompression>& compression) const;

@@ -67,7 +67,7 @@ class Strategy::Recorder {
 
   void set(const std::shared_ptr<GraphRecording>& recording) {
     core_.states[static_cast<size_t>(replica_)].recording = recording.get();
-    core_.collectives->record(replica_, recording);
+    for (auto* channel : core_.called_channels()) channel->record(replica_, recording);
     for (const auto& group : optimizers_) {
       auto* channel = group->channel();
       if (channel == nullptr) continue;

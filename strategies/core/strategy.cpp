@@ -28,6 +28,14 @@ std::vector<Cpus> cpus_of_replicas(const StrategyConfig& config, int threads) {
   return cpus_to_keep_to(near, cpus_of_this_thread(), threads);
 }
 
+std::vector<AxisPosition> axis_positions(const Mesh& mesh, int replica) {
+  std::vector<AxisPosition> positions;
+  const auto coordinates = mesh.coordinates(replica);
+  for (size_t i = 0; i < coordinates.size(); ++i)
+    positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size});
+  return positions;
+}
+
 }  // namespace
 
 Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
@@ -38,6 +46,10 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
                                    config.intra_op_threads));
   }
   core_->warnings.emplace(config.name);
+  const int count = static_cast<int>(config.devices.size());
+  num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
+  first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
+  core_->mesh = config.mesh.over(num_replicas_);
   // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
       config.cross_device_ops
@@ -48,9 +60,6 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->ops_reason = std::move(opened.reason);
   core_->collectives = std::move(opened.channel);
   core_->collectives->keep_together(kSettlingRuns);
-  const int count = static_cast<int>(config.devices.size());
-  num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
-  first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
   uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
   core_->has_graphs =
       config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
@@ -70,9 +79,11 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     with_device_errors(config.name.c_str(), replica, device, [&] {
       core_->states.push_back(
           {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});
+      core_->states.back().axes = axis_positions(core_->mesh, replica);
       core_->streams.push_back(make_replica_stream(device));
     });
-    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_));
+    core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_,
+                                                                   axis_positions(core_->mesh, replica)));
   }
   const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
                                                   : threads_per_replica(count * config.num_processes_here);
@@ -80,6 +91,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->threads =
       std::make_unique<ReplicaThreads>(count, threads, core_->streams, cpus_of_replicas(config, threads));
   core_->config = std::move(config);
+  core_->open_axes();
 }
 
 Strategy::~Strategy() = default;
@@ -109,7 +121,7 @@ std::string Strategy::describe() const {
               : "";
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
-                  ")");
+                  ")", mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "");
 }
 
 void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
@@ -117,7 +129,9 @@ void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
     state.replica_id = first + state.local_id;
     state.num_replicas = num_replicas;
     state.generator = make_replica_generator(state.device, seed, state.replica_id);
+    state.axes = {{"data", state.replica_id, num_replicas}};
   }
+  core_->mesh = Mesh{{"data", num_replicas}};
 }
 
 void Strategy::report_failure(const std::exception_ptr& error) const {

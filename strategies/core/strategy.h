@@ -66,6 +66,8 @@ class Strategy : public GradientHandler, public InputDistributor {
   int first_local_replica() const { return first_replica_; }
   const Devices& devices() const;
   const CrossDeviceOps& cross_device_ops() const;
+  /// Returns the mesh of all replicas; see StrategyOptions::mesh.
+  const Mesh& mesh() const;
   /// Returns one line with the replicas, the cross-device op and why it was chosen.
   std::string describe() const;
   /// Returns null for the strategies of one machine.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/runtime/collectives/bucket_options.h"
+#include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
@@ -24,6 +25,7 @@ struct StrategyConfig {
   int intra_op_threads = 0;
   /// Seed of the replicas' random streams. None: the seed of torch::manual_seed().
   std::optional<uint64_t> seed;
+  Mesh mesh;  ///< Of the replicas of all processes. Without axes: one axis "data".
   BucketOptions buckets;
   /// Compresses gradients, if `cross_device_ops` supports it; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;

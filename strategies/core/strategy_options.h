@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lockstep/runtime/collectives/bucket_options.h"
+#include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/strategies/communication/communication_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
@@ -13,8 +14,8 @@ namespace lockstep {
 
 /// Options of all strategies besides their devices. Constructors of strategies start one thread for each
 /// replica. They throw InvalidArgument for negative `intra_op_threads`, for less than one replica a device,
-/// and for cross-device ops that cannot serve the devices or come together with a communication
-/// implementation; they rethrow errors of the ops' make_channel().
+/// for a mesh of another number of replicas, and for cross-device ops that cannot serve the devices or come
+/// together with a communication implementation; they rethrow errors of the ops' make_channel().
 ///
 /// Example:
 ///
@@ -29,6 +30,10 @@ struct StrategyOptions {
   /// MirroredStrategy's replicas on each of its devices; the others accept only 1. Several replicas on a GPU
   /// share its memory and compute at the same time, each on a stream of its own.
   int replicas_per_device = 1;
+  /// Arranges the replicas of all workers in a grid, along whose axes they can communicate; see
+  /// ReplicaContext::axis(). Each axis cuts the batch. Its sizes multiply to the number of replicas. Without
+  /// axes: one axis "data".
+  Mesh mesh;
   BucketOptions buckets;
   /// Its pack size overrides that of `buckets`, its timeout overrides `timeout`.
   CommunicationOptions communication;

@@ -43,7 +43,7 @@ void Strategy::check_num_values(size_t count) const {
 }
 
 std::vector<CollectiveChannel*> Strategy::Core::usable_channels(const OptimizerGroups& groups) const {
-  std::vector<CollectiveChannel*> channels{collectives.get()};
+  std::vector<CollectiveChannel*> channels = called_channels();
   for (const auto& group : groups) {
     if (group->channel() != nullptr) channels.push_back(group->channel());
   }
@@ -130,10 +130,12 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
     const ReplicaBackends backends = core.collectives->backends(local);
+    const std::vector<ReplicaBackends> axes = core.axis_backends(local);
     const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device,
-                                         state.waits);
+                                         state.waits, axes);
     const bool are_all_here = state.num_replicas == num_replicas_;
-    ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch);
+    ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
+                           are_all_here ? &axes : nullptr);
     if (local == 0 && core.looks_at_losses()) {
       core.look_at_loss([&] { fn(replica); });
     } else {

@@ -101,6 +101,7 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
   const auto& compression = options.communication.gradient_compression;
   join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
                 {"Lockstep version", LOCKSTEP_VERSION},
+                {"mesh", options.mesh.str()},
                 {"communication",
                  c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                                   : communication_name(options.communication.implementation),
@@ -132,6 +133,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.cross_device_ops = std::move(options.cross_device_ops);
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
+  config.mesh = options.mesh;
   config.buckets = options.communication.packed(options.buckets);
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;

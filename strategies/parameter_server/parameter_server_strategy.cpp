@@ -77,6 +77,11 @@ int num_workers_here(const ClusterResolver& resolver) {
 
 StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std::string>& devices,
                           const StrategyOptions& options) {
+  if (!options.mesh.axes().empty()) {
+    throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected no mesh, but got ",
+                                   options.mesh.str(),
+                                   ": the replicas communicate with the parameter servers only"));
+  }
   auto config = single_process_config(
       kParameterServerStrategy,
       devices_of_replicas(kParameterServerStrategy, devices, options.replicas_per_device), options);

@@ -122,7 +122,9 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     request.options.cross_device_ops = make_cross_device_ops(choice.cross_device_ops);
     flags += " --cross-device-ops " + choice.cross_device_ops;
   }
+  if (!choice.mesh.empty()) flags += " --mesh " + choice.mesh;
   try {
+    if (!choice.mesh.empty()) request.options.mesh = parse_mesh(choice.mesh);
     auto made = make_strategy(choice.strategy, request);
     const auto* cluster = made.strategy->cluster_resolver();
     if (cluster != nullptr && cluster->task_type() == "evaluator") {

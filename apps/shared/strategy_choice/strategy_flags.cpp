@@ -35,6 +35,10 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "replicas-per-device", "N",
        "Replicas on each device, each with its own stream, to fill a GPU that one replica cannot",
        fmt::format("{}", defaults.replicas_per_device)},
+      {"Strategy", "mesh", "LIST",
+       "Axes of the replicas of all workers with their sizes, such as data=2,shard=2. The last one should "
+       "lie "
+       "within a process (default: one axis data)"},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops, FlagRole::kOperation},
@@ -76,6 +80,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.replicas = static_cast<int>(given.integer("replicas", kThreads, choice.replicas));
   choice.replicas_per_device =
       static_cast<int>(given.integer("replicas-per-device", kThreads, choice.replicas_per_device));
+  if (given.has("mesh")) choice.mesh = given.text("mesh");
   choice.cross_device_ops =
       given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
                  choice.cross_device_ops);
@@ -107,6 +112,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"devices", settings::list(choice.devices)},
           {"replicas", settings::count(choice.replicas)},
           {"replicas-per-device", where(choice.replicas == 0, int64_t{choice.replicas_per_device})},
+          {"mesh", settings::text(choice.mesh)},
           {"cross-device-ops", choice.cross_device_ops},
           {"communication-timeout", choice.communication_timeout_seconds},
           {"threads", settings::count(choice.threads)},

@@ -148,15 +148,15 @@ void check_equal_all_to_all(const at::Tensor& output, const at::Tensor& input,
                                  " rows, and no sizes, but got", describe("", {input, output})));
 }
 
-std::string differing_calls(const CollectiveCall& call, int rank, const std::string& description) {
-  return c10::str("collective #", call.sequence, ": replica ", call.first_rank, " called ", call.description,
-                  ", but replica ", rank, " called ", description,
+std::string differing_calls(const CollectiveCall& call, int replica, const std::string& description) {
+  return c10::str("collective #", call.sequence, ": replica ", call.first_replica, " called ",
+                  call.description, ", but replica ", replica, " called ", description,
                   "; all replicas must call the same collectives in the same order with the same shapes");
 }
 
 std::string returned_without_joining(const CollectiveCall& call, const std::string& missing) {
-  return c10::str("replica ", call.first_rank, " called ", call.description, " (collective #", call.sequence,
-                  "), but replica ", missing,
+  return c10::str("replica ", call.first_replica, " called ", call.description, " (collective #",
+                  call.sequence, "), but replica ", missing,
                   " returned without joining it; all replicas must call the same collectives");
 }
 
@@ -166,10 +166,11 @@ std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> 
                   " s; missing: replica ", missing);
 }
 
-std::string missing_ranks(const std::vector<char>& here, int first_rank) {
+std::string missing_ranks(const std::vector<char>& here, int first_rank, const RankNames& names) {
   std::string text;
   for (size_t i = 0; i < here.size(); ++i) {
-    if (!here[i]) text += (text.empty() ? "" : ", ") + std::to_string(first_rank + static_cast<int>(i));
+    if (!here[i])
+      text += (text.empty() ? "" : ", ") + std::to_string(names.replica_of(first_rank + static_cast<int>(i)));
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/collectives/rank_names.h"
 #include "lockstep/runtime/collectives/reduce_op.h"
 
 namespace lockstep {
@@ -59,19 +60,19 @@ void check_equal_all_to_all(const at::Tensor& output, const at::Tensor& input,
 /// A collective as the ranks see it: its position in the order, and what the first rank to arrive called.
 struct CollectiveCall {
   uint64_t sequence = 0;
-  int first_rank = -1;
+  int first_replica = -1;  ///< The id of that rank's replica.
   const std::string& description;
 };
-/// Returns the message that `rank` called something else at the same position.
-std::string differing_calls(const CollectiveCall& call, int rank, const std::string& description);
-/// Returns the message that the `missing` ranks (see missing_ranks()) returned from the run without joining
-/// the call that the first rank has joined.
+/// Returns the message that `replica` called something else at the same position.
+std::string differing_calls(const CollectiveCall& call, int replica, const std::string& description);
+/// Returns the message that the `missing` replicas (see missing_ranks()) returned from the run without
+/// joining the call that the first one has joined.
 std::string returned_without_joining(const CollectiveCall& call, const std::string& missing);
 std::string timed_out(const CollectiveCall& call, std::chrono::duration<double> after,
                       const std::string& missing);
 
-/// Returns the numbers of the ranks that are not `here`, separated by commas. `here` begins with
+/// Returns the ids of the replicas of the ranks that are not `here`, separated by commas. `here` begins with
 /// `first_rank`.
-std::string missing_ranks(const std::vector<char>& here, int first_rank = 0);
+std::string missing_ranks(const std::vector<char>& here, int first_rank = 0, const RankNames& names = {});
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ CollectiveOrder::CollectiveOrder(int size, int first_rank)
       launched_(static_cast<size_t>(size), 0),
       has_left_(static_cast<size_t>(size), 0) {}
 
-CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& description) {
+CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& operation) {
+  const std::string description = operation + names_.where;
   const size_t self = index_of(rank);
   MutexLock lock(mutex_);
   if (abort_error_) std::rethrow_exception(abort_error_);
@@ -27,8 +28,8 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
   }
   Call& call = open_[sequence - first_open_];
   if (call.description != description) {
-    throw CollectiveMismatch(
-        differing_calls({sequence, call.first_rank, call.description}, rank, description));
+    throw CollectiveMismatch(differing_calls({sequence, names_.replica_of(call.first_rank), call.description},
+                                             names_.replica_of(rank), description));
   }
   ++next_[self];
   call.here[self] = 1;
@@ -36,8 +37,8 @@ CollectiveOrder::Joined CollectiveOrder::join(int rank, const std::string& descr
   changed_.notify_all();
   for (int other = first_rank_; other < first_rank_ + size_; ++other) {
     if (has_left_[index_of(other)] && next_[index_of(other)] <= sequence)
-      throw CollectiveMismatch(
-          returned_without_joining({sequence, rank, description}, std::to_string(other)));
+      throw CollectiveMismatch(returned_without_joining({sequence, names_.replica_of(rank), description},
+                                                        std::to_string(names_.replica_of(other))));
   }
   const bool is_complete = call.joined == size_;
   // Every rank joins calls in order, so the calls before a complete one are complete too.
@@ -71,15 +72,16 @@ void CollectiveOrder::wait_for_ranks(const Wait& wait, const std::vector<uint64_
       return;
     const std::string description =
         wait.sequence < first_open_ ? "a collective" : open_[wait.sequence - first_open_].description;
-    const CollectiveCall call{wait.sequence, wait.rank, description};
+    const CollectiveCall call{wait.sequence, names_.replica_of(wait.rank), description};
     std::vector<char> here;
     for (size_t rank = 0; rank < counts.size(); ++rank) {
       here.push_back(is_there(rank) ? 1 : 0);
       if (has_left_[rank] && !is_there(rank))
-        throw CollectiveMismatch(
-            returned_without_joining(call, std::to_string(first_rank_ + static_cast<int>(rank))));
+        throw CollectiveMismatch(returned_without_joining(
+            call, std::to_string(names_.replica_of(first_rank_ + static_cast<int>(rank)))));
     }
-    if (!in_time) throw CollectiveAborted(timed_out(call, wait.timeout, missing_ranks(here, first_rank_)));
+    if (!in_time)
+      throw CollectiveAborted(timed_out(call, wait.timeout, missing_ranks(here, first_rank_, names_)));
     in_time = changed_.wait_until(mutex_, deadline);
   }
 }
@@ -92,7 +94,8 @@ void CollectiveOrder::leave(int rank) {
   if (abort_error_ || next_[self] == first_open_ + open_.size()) return;
   const Call& call = open_[next_[self] - first_open_];
   throw CollectiveMismatch(
-      returned_without_joining({next_[self], call.first_rank, call.description}, std::to_string(rank)));
+      returned_without_joining({next_[self], names_.replica_of(call.first_rank), call.description},
+                               std::to_string(names_.replica_of(rank))));
 }
 
 void CollectiveOrder::enter() {
@@ -104,8 +107,9 @@ void CollectiveOrder::check_complete() const {
   MutexLock lock(mutex_);
   if (open_.empty()) return;
   const Call& call = open_.front();
-  throw CollectiveMismatch(returned_without_joining({first_open_, call.first_rank, call.description},
-                                                    missing_ranks(call.here, first_rank_)));
+  throw CollectiveMismatch(
+      returned_without_joining({first_open_, names_.replica_of(call.first_rank), call.description},
+                               missing_ranks(call.here, first_rank_, names_)));
 }
 
 bool CollectiveOrder::is_complete() const {
@@ -127,7 +131,7 @@ std::string CollectiveOrder::missing(uint64_t sequence) const {
   MutexLock lock(mutex_);
   // A call from before a reset() is no longer known.
   if (sequence < first_open_ || sequence - first_open_ >= open_.size()) return "";
-  return missing_ranks(open_[sequence - first_open_].here, first_rank_);
+  return missing_ranks(open_[sequence - first_open_].here, first_rank_, names_);
 }
 
 void CollectiveOrder::abort(std::exception_ptr error) {

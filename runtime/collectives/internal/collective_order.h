@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/rank_names.h"
 
 namespace lockstep {
 
@@ -21,13 +22,16 @@ class CollectiveOrder {
   /// Tracks `size` ranks, beginning with `first_rank`.
   explicit CollectiveOrder(int size, int first_rank = 0);
 
+  /// Sets the names of the ranks in errors. Call it while no rank is inside.
+  void name_ranks(const RankNames& names) { names_ = names; }
+
   struct Joined {
     uint64_t sequence = 0;     ///< position in the order
     bool is_complete = false;  ///< this rank was the last to join
   };
   /// Records that `rank` calls its next collective. Throws CollectiveMismatch if another rank called
   /// something else at that position or has returned without joining it, and after abort() its error.
-  Joined join(int rank, const std::string& description);
+  Joined join(int rank, const std::string& operation);
   /// Blocks until all ranks have joined every collective up to `sequence` - `ahead`, which `rank` has joined.
   /// Throws CollectiveMismatch if a rank returns without joining it, the error of abort(), and
   /// CollectiveAborted naming the missing ranks after `timeout`.
@@ -78,6 +82,7 @@ class CollectiveOrder {
 
   const int size_;
   const int first_rank_;
+  RankNames names_;
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::deque<Call> open_ LOCKSTEP_GUARDED_BY(mutex_);  // from position first_open_ on

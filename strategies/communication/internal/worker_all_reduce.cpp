@@ -1,7 +1,9 @@
 #include "lockstep/strategies/communication/internal/worker_all_reduce.h"
 
 #include "lockstep/runtime/backends/internal/hierarchical_backend.h"
+#include "lockstep/runtime/backends/local_backend.h"
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/strategies/communication/internal/group_parts.h"
 
 namespace lockstep {
 namespace {
@@ -40,6 +42,20 @@ std::string WorkerAllReduce::name() const {
 std::unique_ptr<CollectiveChannel> WorkerAllReduce::make_channel(const Devices& devices,
                                                                  std::chrono::milliseconds timeout) const {
   return make_gradient_channel(devices, timeout, nullptr);
+}
+
+std::unique_ptr<CollectiveChannel> WorkerAllReduce::make_grouped_channel(
+    const Devices&, const ReplicaGroups& groups, std::chrono::milliseconds timeout) const {
+  return open_groups(*workers_->layout(), groups,
+                     [&](const GroupPart& part) -> std::unique_ptr<CollectiveChannel> {
+                       if (part.workers.size() == 1) {
+                         return std::make_unique<LocalChannel>(static_cast<int>(part.locals.size()),
+                                                               LocalAlgorithm::kSplitOverReplicas, timeout);
+                       }
+                       const auto channel = workers_->open_channel(name() + groups.where, part.workers);
+                       if (part.layout == nullptr) return nullptr;
+                       return std::make_unique<HierarchicalChannel>(part.layout, channel, timeout);
+                     });
 }
 
 std::unique_ptr<CollectiveChannel> WorkerAllReduce::make_gradient_channel(

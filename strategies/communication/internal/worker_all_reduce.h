@@ -11,8 +11,8 @@ namespace lockstep {
 
 /// Sums over the worker processes of a job: within a process through memory that its replicas share, between
 /// processes as the group's transport does, with one rank per process. Works everywhere; values of GPUs pass
-/// through the host. make_channel() is a collective of the workers. Reductions between runs cover only this
-/// process's values.
+/// through the host. make_channel() and the like are collectives of the workers. Reductions between runs
+/// cover only this process's values.
 class WorkerAllReduce : public CrossDeviceOps {
  public:
   explicit WorkerAllReduce(std::shared_ptr<WorkerGroup> workers);
@@ -21,6 +21,8 @@ class WorkerAllReduce : public CrossDeviceOps {
   void check_devices(const Devices&) const override {}
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveChannel> make_grouped_channel(const Devices& devices, const ReplicaGroups& groups,
+                                                          std::chrono::milliseconds timeout) const override;
   std::unique_ptr<CollectiveChannel> make_gradient_channel(
       const Devices& devices, std::chrono::milliseconds timeout,
       const std::shared_ptr<GradientCompression>& compression) const override;

@@ -7,6 +7,7 @@
 #include "lockstep/runtime/backends/internal/hierarchical_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/strategies/communication/internal/group_parts.h"
 
 namespace lockstep {
 
@@ -31,6 +32,29 @@ std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::open(BackendChannelCo
   } catch (const BackendError& error) {
     throw BackendError(c10::str(error.what(), "; the communication ring does without ", name()));
   }
+}
+
+std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_grouped_channel(
+    const Devices& devices, const ReplicaGroups& groups, std::chrono::milliseconds timeout) const {
+  return open_groups(
+      *workers_->layout(), groups, [&](const GroupPart& part) -> std::unique_ptr<CollectiveChannel> {
+        BackendChannelConfig config{.timeout = timeout};
+        for (const int local : part.locals) config.devices.push_back(devices[static_cast<size_t>(local)]);
+        if (part.workers.size() > 1) {
+          auto calls = workers_->open_channel(name() + groups.where, part.workers);
+          auto on_host = workers_->open_channel(name() + groups.where + " on the host", part.workers);
+          auto store = workers_->open_key_space();
+          if (part.layout == nullptr) return nullptr;
+          config.workers = std::make_unique<BackendWorkers>();
+          config.workers->layout = part.layout;
+          config.workers->calls = std::move(calls);
+          config.workers->on_host =
+              std::make_unique<HierarchicalChannel>(part.layout, std::move(on_host), timeout);
+          config.workers->store = std::move(store);
+          config.workers->find_cause = workers_->cause_finder();
+        }
+        return open(std::move(config));
+      });
 }
 
 std::unique_ptr<CollectiveChannel> WorkerBackendAllReduce::make_channel(

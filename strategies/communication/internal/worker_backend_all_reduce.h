@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Uses a backend's collectives with the replicas of all workers as ranks. make_channel() is a collective of
-/// the workers. Reductions between runs cover only this process's values.
+/// Uses a backend's collectives with the replicas of all workers as ranks. make_channel() and the like are
+/// collectives of the workers. Reductions between runs cover only this process's values.
 class WorkerBackendAllReduce : public CrossDeviceOps {
  public:
   WorkerBackendAllReduce(std::shared_ptr<const BackendAllReduce> backend,
@@ -23,6 +23,8 @@ class WorkerBackendAllReduce : public CrossDeviceOps {
   void check_devices(const Devices& devices) const override { backend_->check_devices(devices); }
   std::unique_ptr<CollectiveChannel> make_channel(const Devices& devices,
                                                   std::chrono::milliseconds timeout) const override;
+  std::unique_ptr<CollectiveChannel> make_grouped_channel(const Devices& devices, const ReplicaGroups& groups,
+                                                          std::chrono::milliseconds timeout) const override;
   std::unique_ptr<CollectiveChannel> make_gradient_channel(
       const Devices& devices, std::chrono::milliseconds timeout,
       const std::shared_ptr<GradientCompression>& compression) const override;

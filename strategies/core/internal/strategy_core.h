@@ -9,6 +9,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/replicas/internal/parameter_directory.h"
 #include "lockstep/runtime/replicas/internal/replica_stream.h"
@@ -31,6 +32,9 @@ struct Strategy::Core {
   std::vector<ReplicaStream> streams;  // one per replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
   std::unique_ptr<CollectiveChannel> collectives;
+  Mesh mesh;  // of all replicas
+  /// The channels along the mesh's axes; null: the same as `collectives`, with all replicas.
+  std::vector<std::unique_ptr<CollectiveChannel>> axes;
   /// The replicas' modules are bound to these.
   std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
@@ -74,6 +78,13 @@ struct Strategy::Core {
     }
     return best;
   }
+
+  /// Opens the channels of the axes. Rethrows errors of CrossDeviceOps::make_grouped_channel().
+  void open_axes();
+  /// Returns the local replica's backends for each axis.
+  std::vector<ReplicaBackends> axis_backends(int replica) const;
+  /// Returns the channels in which replica functions call collectives: `collectives` and those of the axes.
+  std::vector<CollectiveChannel*> called_channels() const;
 
   /// Returns the channels in which replicas may wait during a run with these optimizers. Throws the error of
   /// a channel that cannot be used any more.

@@ -68,6 +68,7 @@ StrategyConfig single_process_config(std::string name, Devices devices, Strategy
   check_compression(config.cross_device_ops, options.communication);
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
+  config.mesh = options.mesh;
   config.buckets = options.buckets;
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.communication.timeout.value_or(options.timeout);

@@ -1,0 +1,208 @@
+#include "lockstep/runtime/collectives/mesh.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/text_excerpt.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostSuggestions = 3;
+
+bool is_axis_name(std::string_view name) {
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  if (name.empty() || !is_lower(name.front())) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_'; });
+}
+
+void check_axes(const std::vector<MeshAxis>& axes) {
+  if (axes.size() > Mesh::kMostAxes) {
+    throw InvalidArgument("[mesh] expected at most " + std::to_string(Mesh::kMostAxes) + " axes, but got " +
+                          std::to_string(axes.size()));
+  }
+  int64_t num_replicas = 1;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto& [name, size] = axes[i];
+    if (!is_axis_name(name)) {
+      throw InvalidArgument(
+          "[mesh] expected the name of an axis, such as data or shard, in lower-case letters, digits and "
+          "underscores, but got " +
+          quoted_excerpt(name));
+    }
+    for (size_t other = 0; other < i; ++other) {
+      if (axes[other].name == name)
+        throw InvalidArgument("[mesh] expected each axis once, but got two called " + name);
+    }
+    if (size < 1) {
+      throw InvalidArgument("[mesh] expected the axis " + name + " to have 1 or more replicas, but got " +
+                            std::to_string(size));
+    }
+    num_replicas *= size;
+    if (num_replicas > Mesh::kMostReplicas) {
+      throw InvalidArgument("[mesh] expected at most " + std::to_string(Mesh::kMostReplicas) +
+                            " replicas, but got more");
+    }
+  }
+}
+
+/// Finds the sizes of `num_axes` axes that multiply to `product`.
+class Factorizations {
+ public:
+  Factorizations(int product, size_t num_axes) : num_axes_(num_axes) {
+    for (int divisor = 1; divisor <= product; ++divisor) {
+      if (product % divisor == 0) divisors_.push_back(divisor);
+    }
+    append(product);
+  }
+
+  std::vector<std::vector<int>> found;
+
+ private:
+  static constexpr size_t kMost = 4096;
+
+  /// Appends those that begin with `sizes_`.
+  void append(int rest) {
+    if (sizes_.size() + 1 == num_axes_) {
+      found.push_back(sizes_);
+      found.back().push_back(rest);
+      return;
+    }
+    for (const int size : divisors_) {
+      if (rest % size != 0 || found.size() == kMost) continue;
+      sizes_.push_back(size);
+      append(rest / size);
+      sizes_.pop_back();
+    }
+  }
+
+  const size_t num_axes_;
+  std::vector<int> divisors_;
+  std::vector<int> sizes_;
+};
+
+/// Returns how far sizes are from the axes' own, as the factor by which all together differ.
+double distance(const std::vector<MeshAxis>& axes, const std::vector<int>& sizes) {
+  double sum = 0;
+  for (size_t i = 0; i < axes.size(); ++i) sum += std::abs(std::log(double(sizes[i]) / axes[i].size));
+  return sum;
+}
+
+/// Returns the meshes of `num_replicas` with these axes that are closest to the sizes asked for.
+std::string suggestions(const std::vector<MeshAxis>& axes, int num_replicas) {
+  auto found = Factorizations(num_replicas, axes.size()).found;
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const auto& a, const auto& b) { return distance(axes, a) < distance(axes, b); });
+  found.resize(std::min(found.size(), kMostSuggestions));
+  std::string text;
+  for (const auto& suggested : found) {
+    auto named = axes;
+    for (size_t i = 0; i < named.size(); ++i) named[i].size = suggested[i];
+    text += (text.empty() ? "" : " or ") + Mesh(std::move(named)).str();
+  }
+  return text;
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
+  check_axes(axes_);
+}
+
+int Mesh::size() const {
+  return axes_.empty() ? 1 : stride_of(0) * axes_.front().size;
+}
+
+bool Mesh::has(const std::string& axis) const {
+  return std::any_of(axes_.begin(), axes_.end(), [&](const auto& own) { return own.name == axis; });
+}
+
+Mesh Mesh::over(int num_replicas) const {
+  if (axes_.empty()) return Mesh{{"data", num_replicas}};
+  if (size() == num_replicas) return *this;
+  throw InvalidArgument("[mesh] expected sizes that multiply to the number of replicas, which is " +
+                        std::to_string(num_replicas) + ", but got " + str() + ": " +
+                        suggestions(axes_, num_replicas) + " would do");
+}
+
+size_t Mesh::position_of(const std::string& axis) const {
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].name == axis) return i;
+  }
+  throw InvalidArgument("[mesh] expected an axis of the mesh " + str() + ", but got " + quoted_excerpt(axis));
+}
+
+/// Returns by how much the ids of neighbours on the axis differ.
+int Mesh::stride_of(size_t position) const {
+  int stride = 1;
+  for (size_t i = position + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
+  return stride;
+}
+
+std::vector<int> Mesh::coordinates(int replica) const {
+  std::vector<int> coordinates;
+  coordinates.reserve(axes_.size());
+  for (size_t i = 0; i < axes_.size(); ++i) coordinates.push_back(replica / stride_of(i) % axes_[i].size);
+  return coordinates;
+}
+
+std::vector<std::vector<int>> Mesh::groups(const std::string& axis) const {
+  const size_t position = position_of(axis);
+  const int stride = stride_of(position);
+  const int length = axes_[position].size;
+  std::vector<std::vector<int>> groups;
+  for (int first = 0; first < size(); ++first) {
+    if (first / stride % length != 0) continue;
+    auto& group = groups.emplace_back();
+    for (int i = 0; i < length; ++i) group.push_back(first + i * stride);
+  }
+  return groups;
+}
+
+std::vector<std::vector<int>> Mesh::groups_across(const std::string& axis) const {
+  const size_t position = position_of(axis);
+  const int stride = stride_of(position);
+  const int length = axes_[position].size;
+  std::vector<std::vector<int>> groups(static_cast<size_t>(length));
+  for (int replica = 0; replica < size(); ++replica)
+    groups[static_cast<size_t>(replica / stride % length)].push_back(replica);
+  return groups;
+}
+
+std::string Mesh::str() const {
+  std::string text;
+  for (const auto& [name, size] : axes_) {
+    if (!text.empty()) text += ',';
+    text += name + '=' + std::to_string(size);
+  }
+  return text;
+}
+
+Mesh parse_mesh(const std::string& text) {
+  std::vector<MeshAxis> axes;
+  std::string_view rest = text;
+  while (true) {
+    const auto comma = rest.find(',');
+    const auto part = rest.substr(0, comma);
+    const auto equals = part.find('=');
+    const auto digits = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
+    int size = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
+      throw InvalidArgument("[mesh] expected axes with their sizes, such as data=2,shard=4, but got " +
+                            quoted_excerpt(text));
+    }
+    axes.push_back({std::string(part.substr(0, equals)), size});
+    if (comma == std::string_view::npos) return Mesh(std::move(axes));
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// One axis of a Mesh.
+struct MeshAxis {
+  std::string name;  ///< A lower-case letter, then lower-case letters, digits and underscores.
+  int size = 1;      ///< At least 1.
+
+  bool operator==(const MeshAxis&) const = default;
+};
+
+/// Arranges replicas in a grid with named axes, so that they can communicate along one axis at a time. The
+/// last axis varies fastest: replicas next to each other on it have consecutive ids, and usually belong to
+/// one process.
+///
+/// Example:
+///
+///     const Mesh mesh{{"data", 2}, {"shard", 4}};
+///     mesh.coordinates(6);        // {1, 2}
+///     mesh.groups("shard").at(1);  // {4, 5, 6, 7}
+///     mesh.groups("data").at(2);   // {2, 6}
+class Mesh {
+ public:
+  /// Has no axes; see over().
+  Mesh() = default;
+  /// Throws InvalidArgument for a malformed or repeated name, a size below 1, and more than kMostAxes axes or
+  /// kMostReplicas replicas.
+  Mesh(std::initializer_list<MeshAxis> axes) : Mesh(std::vector<MeshAxis>(axes)) {}
+  explicit Mesh(std::vector<MeshAxis> axes);
+
+  static constexpr size_t kMostAxes = 8;
+  static constexpr int kMostReplicas = 1 << 20;
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  /// Returns the number of replicas, the product of all sizes.
+  int size() const;
+  bool has(const std::string& axis) const;
+
+  /// Returns this mesh, or one axis "data" over all replicas if it has no axes. Throws InvalidArgument if the
+  /// sizes do not multiply to `num_replicas`, with sizes that do.
+  Mesh over(int num_replicas) const;
+
+  /// Returns the replica's coordinate on each axis, in the order of axes().
+  std::vector<int> coordinates(int replica) const;
+  /// Returns the groups of replicas that differ only in their coordinate on `axis`. Each group is in the
+  /// order of that coordinate, and groups are in the order of their first replicas. Throws InvalidArgument,
+  /// listing the axes, if there is no such axis.
+  std::vector<std::vector<int>> groups(const std::string& axis) const;
+
+  /// Returns the groups of replicas with the same coordinate on `axis`, in the order of that coordinate. Each
+  /// group is in the order of ids. Throws as groups() does.
+  std::vector<std::vector<int>> groups_across(const std::string& axis) const;
+
+  /// Returns the text that parse_mesh() takes.
+  std::string str() const;
+
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  size_t position_of(const std::string& axis) const;
+  int stride_of(size_t position) const;
+
+  std::vector<MeshAxis> axes_;
+};
+
+/// Parses axes such as "data=2,shard=4". Throws InvalidArgument for other text, and as Mesh does.
+Mesh parse_mesh(const std::string& text);
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// The channels along the axes of a strategy's mesh.
+#include "lockstep/runtime/backends/internal/grouped_channel.h"
+#include "lockstep/runtime/backends/local_backend.h"
+#include "lockstep/strategies/core/internal/strategy_core.h"
+#include "lockstep/strategies/core/strategy.h"
+
+namespace lockstep {
+namespace {
+
+/// Returns the channel of an axis of size 1, on which each replica is alone.
+std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const std::string& where,
+                                         std::chrono::milliseconds timeout) {
+  std::vector<GroupedChannel::Group> channels;
+  for (int local = 0; local < num_local; ++local) {
+    auto channel = std::make_unique<LocalChannel>(1, LocalAlgorithm::kOneDevice, timeout);
+    channel->name_ranks({{first_replica + local}, where});
+    channels.push_back({std::move(channel), {local}});
+  }
+  return std::make_unique<GroupedChannel>(std::move(channels));
+}
+
+}  // namespace
+
+void Strategy::Core::open_axes() {
+  const int num_local = static_cast<int>(states.size());
+  for (const auto& [name, size] : mesh.axes()) {
+    const ReplicaGroups groups{" over the axis " + name, mesh.groups(name)};
+    if (groups.groups.size() == 1) {
+      axes.push_back(nullptr);
+    } else if (size == 1) {
+      axes.push_back(alone(num_local, states.front().replica_id, groups.where, config.timeout));
+    } else {
+      axes.push_back(config.cross_device_ops->make_grouped_channel(config.devices, groups, config.timeout));
+      axes.back()->keep_together(kSettlingRuns);
+    }
+  }
+}
+
+std::vector<ReplicaBackends> Strategy::Core::axis_backends(int replica) const {
+  std::vector<ReplicaBackends> backends;
+  backends.reserve(axes.size());
+  for (const auto& axis : axes) backends.push_back((axis ? axis : collectives)->backends(replica));
+  return backends;
+}
+
+std::vector<CollectiveChannel*> Strategy::Core::called_channels() const {
+  std::vector<CollectiveChannel*> channels{collectives.get()};
+  for (const auto& axis : axes) {
+    if (axis) channels.push_back(axis.get());
+  }
+  return channels;
+}
+
+const Mesh& Strategy::mesh() const {
+  return core_->mesh;
+}
+
+}  // namespace lockstep
