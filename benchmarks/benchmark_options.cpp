@@ -25,7 +25,9 @@ struct KnownPart {
   const char* name;
   unsigned where;
   unsigned by_default;  ///< places where it is measured if --parts is not given
-  bool takes_gpt = true;
+  std::optional<BenchmarkModel> model = std::nullopt;  ///< The only one that it measures; none: each.
+
+  bool takes(BenchmarkModel given) const { return model.value_or(given) == given; }
 };
 
 constexpr std::array kKnownParts{
@@ -36,14 +38,15 @@ constexpr std::array kKnownParts{
     KnownPart{"torch_tuned", kOnCpu, kOnCpu},
     KnownPart{"torch_compiled", kEverywhere, 0},
     KnownPart{"torch_compiled_process", kOnCpu, 0},
-    KnownPart{"tensorflow", kOnCpu, kOnCpu, false},
+    KnownPart{"tensorflow", kOnCpu, kOnCpu, BenchmarkModel::kMobileNetV2},
     KnownPart{"memory", kOnCpu, kOnCpu},
+    KnownPart{"recompute", kOnCpu | kOnOneGpu, 0, BenchmarkModel::kGpt},
     KnownPart{"start", kEverywhere, kOnCpu},
     // Each worker has a GPU of its own: NCCL does not connect processes that share one.
     KnownPart{"workers", kOnCpu | kOnSeveralGpus, kOnCpu | kOnSeveralGpus},
     KnownPart{"bucket_caps", kOnCpu, 0},
     KnownPart{"logical", kOnCpu | kOnOneGpu, kOnOneGpu},
-    KnownPart{"images", kOnCpu | kOnOneGpu, kOnOneGpu, false},
+    KnownPart{"images", kOnCpu | kOnOneGpu, kOnOneGpu, BenchmarkModel::kMobileNetV2},
     KnownPart{"ops", kEverywhere, kOnOneGpu | kOnSeveralGpus},
     KnownPart{"profile", kOnCpu | kOnOneGpu, kOnOneGpu},
 };
@@ -65,7 +68,7 @@ std::string names_of_places(unsigned places) {
 std::set<std::string> default_parts(unsigned place, BenchmarkModel model = BenchmarkModel::kMobileNetV2) {
   std::set<std::string> parts;
   for (const auto& part : kKnownParts) {
-    if ((part.by_default & place) == 0 || (model == BenchmarkModel::kGpt && !part.takes_gpt)) continue;
+    if ((part.by_default & place) == 0 || !part.takes(model)) continue;
     parts.insert(part.name);
   }
   return parts;
@@ -175,8 +178,11 @@ std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workl
                                   ", but got " +
                                   (place == kOnCpu ? "no --gpus" : "--gpus " + workload.gpu_list()));
     }
-    if (workload.model == BenchmarkModel::kGpt && !part->takes_gpt)
-      throw std::invalid_argument("--parts " + name + ": expected --model mobilenet_v2 with it, but got gpt");
+    if (!part->takes(workload.model)) {
+      throw std::invalid_argument("--parts " + name + ": expected --model " +
+                                  Workload{.model = *part->model}.model_name() + " with it, but got " +
+                                  workload.model_name());
+    }
     if (name == "images" && flags["images"].as<std::string>().empty())
       throw std::invalid_argument("--parts images: expected --images with it");
   }

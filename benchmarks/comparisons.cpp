@@ -31,6 +31,8 @@ constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kWorkersAgainstTorch{Bar::Side::kAtLeast, 1.2};
 constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
+// At most 1.4 times the time.
+constexpr Bar kRecomputation{Bar::Side::kAtLeast, 0.714};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
 
 /// Returns the work of a measurement.
@@ -181,6 +183,15 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
   const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   report.add_speed(replicas(options.num_replicas), c10::str(options.num_replicas, " independent threads"),
                    measure_seconds(options, *independent, *own), work_of(options), kAgainstIndependentLoops);
+}
+
+void compare_recomputation(const BenchmarkOptions& options, Report& report) {
+  Workload workload = options.workload;
+  const auto kept = make_strategy_loop(workload, {.num_replicas = 1});
+  workload.recompute = true;
+  const auto recomputed = make_strategy_loop(workload, {.num_replicas = 1});
+  report.add_speed("1 replica, every block computed again", "1 replica, activations kept",
+                   measure_seconds(options, *kept, *recomputed), work_of(options), kRecomputation);
 }
 
 void compare_bucket_caps(const BenchmarkOptions& options, Report& report) {

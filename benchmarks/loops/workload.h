@@ -28,6 +28,8 @@ struct Workload {
   bool bfloat16 = false;
   /// Lockstep's steps on a GPU are captured as CUDA graphs; its peers' are not.
   bool cuda_graph = false;
+  /// The GPT computes each block again in backward.
+  bool recompute = false;
   /// A class folder or zip of images to train on, instead of one random batch over and over.
   std::string images;
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lockstep/strategies/nn/recompute.h"
+
 namespace lockstep::benchmarks {
 
 WorkloadModelImpl::WorkloadModelImpl(Workload workload) : workload_(std::move(workload)) {
@@ -12,6 +14,8 @@ void WorkloadModelImpl::reset() {
   if (workload_.model == BenchmarkModel::kGpt) {
     tokens_ = register_module("tokens", Gpt(GptOptions{.vocabulary_size = kVocabularySize,
                                                        .max_length = workload_.sequence_length}));
+    if (workload_.recompute)
+      tokens_->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
     return;
   }
   images_ = register_module(

@@ -97,6 +97,9 @@ TEST(BenchmarkOptions, RefuseAPartWhereItMakesNoSense) {
             "--parts torch_compiled_process: expected it on the CPU, but got --gpus gpu:0");
   for (const std::string gpus : {"gpu:0", "gpu:0,gpu:1"})
     EXPECT_EQ(parse_words({"--gpus", gpus, "--parts", "torch_compiled"}).parts.count("torch_compiled"), 1);
+  EXPECT_EQ(refusal_of_words({"--parts", "recompute"}),
+            "--parts recompute: expected --model gpt with it, but got mobilenet_v2");
+  EXPECT_EQ(parse_words({"--parts", "recompute", "--model", "gpt"}).parts.count("recompute"), 1);
   EXPECT_EQ(refusal_of_words({"--parts", "bear"}),
             "--parts: expected names that --help lists, but got 'bear'");
   EXPECT_EQ(refusal_of_words({"--parts", "images"}), "--parts images: expected --images with it");
