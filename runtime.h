@@ -21,3 +21,4 @@
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/precision/skippable_step.h"
 #include "lockstep/runtime/precision/tf32.h"
+#include "lockstep/runtime/replicas/elementwise_step.h"

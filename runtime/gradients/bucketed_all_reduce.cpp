@@ -12,7 +12,10 @@ void BucketedAllReduce::begin_step() {
   gradients_.assign(buckets_.num_parameters(), {});
   arrivals_.clear();
   progress_.assign(buckets_.size(), {});
-  for (size_t b = 0; b < progress_.size(); ++b) progress_[b].pending = buckets_.members(b).size();
+  for (size_t b = 0; b < progress_.size(); ++b) {
+    for (const size_t i : buckets_.members(b)) progress_[b].pending += buckets_.is_trained(i) ? 1 : 0;
+  }
+  sums_->reset();
   next_bucket_ = 0;
   next_to_fill_ = 0;
 }
@@ -39,17 +42,12 @@ void BucketedAllReduce::make_ready(size_t bucket) const {
   buckets_.round(bucket);
 }
 
-c10::intrusive_ptr<c10d::Work> BucketedAllReduce::launch(size_t bucket) const {
-  std::vector<at::Tensor> tensors{buckets_.sent(bucket)};
-  return channel_.device->allreduce(tensors, c10d::AllreduceOptions());
-}
-
 void BucketedAllReduce::launch_next() {
   make_ready(next_bucket_);
   for (const size_t i : buckets_.members(next_bucket_)) gradients_[i].mark.excuse_writes();
   Progress& bucket = progress_[next_bucket_];
   bucket.launched = true;
-  bucket.work = launch(next_bucket_);
+  sums_->launch(next_bucket_);
   ++next_bucket_;
 }
 
@@ -76,15 +74,11 @@ int64_t BucketedAllReduce::launch_rest() {
 
 void BucketedAllReduce::sum_buckets() const {
   const at::NoGradGuard no_grad;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_.round(b);  // a replay has written new gradients
-    works.push_back(launch(b));
+    sums_->launch(b);
   }
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    works[b]->wait(kNoTimeout);
-    buckets_.take_back(b);
-  }
+  sums_->wait();
 }
 
 void BucketedAllReduce::note_summed() {
@@ -142,15 +136,6 @@ void BucketedAllReduce::check_wanted(const int32_t* is_wanted) const {
                                  "parameters on every replica or on none"));
 }
 
-void BucketedAllReduce::wait_for_sums() {
-  for (size_t b = 0; b < progress_.size(); ++b) {
-    if (!progress_[b].work) continue;
-    progress_[b].work->wait(kNoTimeout);
-    progress_[b].work.reset();
-    buckets_.take_back(b);
-  }
-}
-
 /// Blocks until every replica has called it.
 void BucketedAllReduce::meet() const {
   std::vector<at::Tensor> nothing{at::zeros({1}, at::kInt)};
@@ -166,12 +151,12 @@ int64_t BucketedAllReduce::finish(const FinishOptions& options) {
     end_agreement(agreement);
     launched = launch_rest();
     meet();
-    wait_for_sums();
+    sums_->wait();
     return launched;
   }
   launched = launch_rest();
   auto agreement = begin_agreement(options);
-  wait_for_sums();  // on a CPU this thread computes them, before it waits for the other replicas
+  sums_->wait();  // on a CPU this thread computes them, before it waits for the other replicas
   if (end_agreement(agreement)) meet();
   return launched;
 }

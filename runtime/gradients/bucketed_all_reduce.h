@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/gradients/bucket_sums.h"
 #include "lockstep/runtime/gradients/gradient_buckets.h"
 #include "lockstep/runtime/gradients/tensor_mark.h"
 
@@ -22,13 +24,20 @@ class BucketedAllReduce {
  public:
   /// Keeps a reference to `buckets`, which may be laid out again between steps only. Calls `fill(bucket)`,
   /// unless it is null, before it launches a bucket, and possibly earlier as well: the time to write into the
-  /// bucket, and to call arrive() for its parameters again.
+  /// bucket, and to call arrive() for its parameters again. The replicas agree over `channel`, which also
+  /// sums the buckets unless `sums` does.
   BucketedAllReduce(const GradientBuckets& buckets, ReplicaBackends channel,
-                    std::function<void(size_t bucket)> fill = nullptr)
-      : buckets_(buckets), channel_(std::move(channel)), fill_(std::move(fill)) {}
+                    std::function<void(size_t bucket)> fill = nullptr,
+                    std::unique_ptr<BucketSums> sums = nullptr)
+      : buckets_(buckets),
+        channel_(std::move(channel)),
+        fill_(std::move(fill)),
+        sums_(sums ? std::move(sums) : std::make_unique<WholeBucketSums>(buckets, channel_.device)) {}
 
   /// Resets to a state where nothing has arrived or been launched. Call it after each layout too.
   void begin_step();
+  /// Begins sums that follow others, if those have ended: see BucketSums. Does not wait.
+  void advance() { sums_->advance(); }
 
   /// Records a gradient: the parameter's slot, a sparse tensor outside the buckets, or a dense one that
   /// `fill` copies into the slot. May be called again until the parameter's bucket is launched.
@@ -79,7 +88,6 @@ class BucketedAllReduce {
   struct Progress {
     size_t pending = 0;  // number of slots whose gradient has not arrived
     bool launched = false;
-    c10::intrusive_ptr<c10d::Work> work;
   };
 
   /// An exchange of flags on the host, which every replica takes part in.
@@ -89,12 +97,10 @@ class BucketedAllReduce {
   };
 
   void make_ready(size_t bucket) const;
-  c10::intrusive_ptr<c10d::Work> launch(size_t bucket) const;
   void launch_next();
   int64_t launch_rest();
   Agreement begin_agreement(const FinishOptions& options) const;
   bool end_agreement(Agreement& agreement);
-  void wait_for_sums();
   void meet() const;
   at::Tensor flags(const FinishOptions& options) const;
   void check_wanted(const int32_t* is_wanted) const;
@@ -102,6 +108,7 @@ class BucketedAllReduce {
   const GradientBuckets& buckets_;
   const ReplicaBackends channel_;
   const std::function<void(size_t bucket)> fill_;
+  const std::unique_ptr<BucketSums> sums_;
   std::vector<Gradient> gradients_;  // one per parameter
   std::vector<size_t> arrivals_;
   std::vector<Progress> progress_;  // one per bucket

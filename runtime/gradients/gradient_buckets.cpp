@@ -4,43 +4,84 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// Parts begin at whole cache lines, so that ranks of one process never write to the same one.
+constexpr int64_t kPartAlignment = 64;
+
+c10::StorageImpl& storage_of_bucket(const at::Tensor& tensor) {
+  return *tensor.storage().unsafeGetStorageImpl();
+}
+
+/// Gives a tensor its memory back. Views of it show the new memory.
+void allocate_memory(const at::Tensor& tensor) {
+  const c10::OptionalDeviceGuard on_device(tensor.device());
+  auto& storage = storage_of_bucket(tensor);
+  const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  storage.set_data_ptr_noswap(storage.allocator()->allocate(bytes));
+  storage.set_nbytes(bytes);
+}
+
+void release_memory(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  auto& storage = storage_of_bucket(tensor);
+  storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage.set_nbytes(0);
+}
+
+int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(storage_of_bucket(tensor).nbytes()) : 0;
+}
+
+}  // namespace
+
 void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
                               const BucketOptions& options, int64_t alignment,
-                              std::optional<at::ScalarType> wire_dtype) {
-  signatures_.clear();
+                              std::optional<at::ScalarType> wire_dtype,
+                              const std::optional<BucketParts>& parts) {
+  options_ = options;
+  alignment_ = alignment;
+  wire_dtype_ = wire_dtype;
+  parts_ = parts;
   slots_.assign(parameters.size(), Slot{});
   buckets_.clear();
+  extend(parameters, order);
+}
+
+void GradientBuckets::extend(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order) {
+  signatures_.clear();
   std::vector<BucketItem> items;
   for (const at::Tensor& parameter : parameters) {
-    signatures_.push_back(
-        {parameter.scalar_type(), parameter.device(), parameter.sizes().vec(), parameter.strides().vec()});
+    signatures_.push_back({parameter.scalar_type(), parameter.device(), parameter.sizes().vec(),
+                           parameter.strides().vec(), parameter.requires_grad()});
     items.push_back({static_cast<int64_t>(parameter.nbytes()),
                      std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str()});
   }
   std::vector<size_t> trained;
   for (const size_t i : order) {
-    if (parameters[i].requires_grad()) trained.push_back(i);
+    if (parameters[i].requires_grad() && !has_slot(i)) trained.push_back(i);
   }
-  for (const auto& members : assign_buckets(items, trained, options))
-    add_bucket(parameters, members, alignment, wire_dtype);
+  for (const auto& members : assign_buckets(items, trained, options_)) add_bucket(parameters, members);
 }
 
 void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
-                                 const std::vector<size_t>& members, int64_t alignment,
-                                 std::optional<at::ScalarType> wire_dtype) {
+                                 const std::vector<size_t>& members) {
   const at::Tensor& first = parameters[members[0]];
-  const int64_t unit = std::max<int64_t>(1, alignment / static_cast<int64_t>(first.element_size()));
+  const auto element_size = static_cast<int64_t>(first.element_size());
+  const int64_t unit = std::max<int64_t>(1, alignment_ / element_size);
   const auto padded = [unit](const at::Tensor& parameter) {
     return (parameter.numel() + unit - 1) / unit * unit;
   };
   int64_t numel = 0;
   for (const size_t i : members) numel += padded(parameters[i]);
+  if (parts_) numel = numel_in_parts(numel, parts_->count, std::max(unit, kPartAlignment / element_size));
   const at::NoGradGuard no_grad;
   const at::Tensor flat = at::zeros({numel}, first.options().requires_grad(false).layout(at::kStrided));
   int64_t offset = 0;
@@ -53,15 +94,73 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += padded(parameter);
   }
-  at::Tensor rounded;
-  if (wire_dtype && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
-    rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype));
-  buckets_.push_back({flat, rounded, members});
+  Bucket bucket{.flat = flat, .rounded = {}, .members = members, .own_part = {}};
+  if (wire_dtype_ && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
+    bucket.rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype_));
+  if (parts_) {
+    const int64_t part = numel / parts_->count;
+    bucket.own_part =
+        parts_->are_kept_apart ? at::zeros({part}, flat.options()) : flat.narrow(0, parts_->own * part, part);
+  }
+  buckets_.push_back(std::move(bucket));
+  release(buckets_.size() - 1);
+}
+
+std::vector<BucketSlot> GradientBuckets::slots(size_t bucket) const {
+  std::vector<BucketSlot> slots;
+  for (const size_t i : members(bucket)) slots.push_back({i, slot(i).storage_offset(), slot(i).numel()});
+  return slots;
+}
+
+at::Tensor GradientBuckets::received_part(size_t bucket) const {
+  const at::Tensor& rounded = buckets_[bucket].rounded;
+  if (!rounded.defined()) return own_part(bucket);
+  const int64_t part = part_numel(bucket);
+  return rounded.narrow(0, parts_->own * part, part);
+}
+
+void GradientBuckets::take_back_part(size_t bucket) const {
+  at::Tensor own = own_part(bucket);
+  if (buckets_[bucket].rounded.defined()) own.copy_(received_part(bucket));
+}
+
+void GradientBuckets::allocate(size_t bucket) const {
+  const at::Tensor& flat = buckets_[bucket].flat;
+  if (!parts_ || !parts_->are_kept_apart || bytes_of(flat) > 0 || flat.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  allocate_memory(flat);
+  if (buckets_[bucket].rounded.defined()) allocate_memory(buckets_[bucket].rounded);
+  int64_t end = 0;
+  for (const auto& slot : slots(bucket)) end = std::max(end, slot.begin + slot.length);
+  flat.narrow(0, end, flat.numel() - end).zero_();
+}
+
+void GradientBuckets::release(size_t bucket) const {
+  if (!parts_ || !parts_->are_kept_apart) return;
+  release_memory(buckets_[bucket].flat);
+  release_memory(buckets_[bucket].rounded);
+}
+
+int64_t GradientBuckets::bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bytes_of(bucket.flat) + bytes_of(bucket.rounded);
+  return bytes;
+}
+
+int64_t GradientBuckets::bytes_apart() const {
+  if (!parts_ || !parts_->are_kept_apart) return 0;
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bytes_of(bucket.own_part);
+  return bytes;
 }
 
 std::vector<at::Tensor> GradientBuckets::tensors() const {
   std::vector<at::Tensor> tensors;
   for (const Bucket& bucket : buckets_) {
+    if (parts_ && parts_->are_kept_apart) {
+      tensors.push_back(bucket.own_part);
+      continue;
+    }
     tensors.push_back(bucket.flat);
     if (bucket.rounded.defined()) tensors.push_back(bucket.rounded);
   }
@@ -83,12 +182,23 @@ bool GradientBuckets::fit(const std::vector<at::Tensor>& parameters) const {
     const at::Tensor& parameter = parameters[i];
     const Signature& seen = signatures_[i];
     if (parameter.scalar_type() != seen.dtype || parameter.device() != seen.device ||
-        parameter.requires_grad() != has_slot(i) || parameter.sizes() != seen.sizes ||
+        parameter.requires_grad() != seen.requires_grad || parameter.sizes() != seen.sizes ||
         parameter.strides() != seen.strides) {
       return false;
     }
   }
   return true;
+}
+
+std::optional<size_t> GradientBuckets::find_changed(const std::vector<at::Tensor>& parameters) const {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Signature& seen = signatures_[i];
+    if (parameters[i].scalar_type() != seen.dtype || parameters[i].device() != seen.device ||
+        parameters[i].sizes() != seen.sizes) {
+      return i;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

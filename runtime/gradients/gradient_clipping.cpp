@@ -53,28 +53,65 @@ void scale_(const Tensors& gradients, const at::Tensor& scale) {
   }
 }
 
-}  // namespace
-
-at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm) {
+void check_norm(double max_norm) {
   if (!(max_norm >= 0))
     throw InvalidArgument("[clip_norm] expected a norm of 0 or more, but got " + std::to_string(max_norm));
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
+}
+
+Tensors gradients_of(const Tensors& parameters) {
+  Tensors gradients;
   for (const auto& parameter : parameters) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
-  if (gradients.empty()) return at::zeros({});
-  const at::Device device = gradients[0].device();
-  const auto groups = alike(gradients);
-  Tensors norms(gradients.size());
+  return gradients;
+}
+
+/// Returns the norm of each of the `count` tensors in the groups, on `device`.
+Tensors norms_of(const std::vector<Group>& groups, size_t count, at::Device device) {
+  Tensors norms(count);
   for (const auto& group : groups) {
     const auto of_group = at::_foreach_norm(values_of(group.tensors), 2);
     for (size_t i = 0; i < of_group.size(); ++i) norms[group.indices[i]] = of_group[i].to(device);
   }
-  const at::Tensor norm = at::linalg_vector_norm(at::stack(norms));
-  if (std::isinf(max_norm)) return norm;
+  return norms;
+}
+
+void scale_to(const std::vector<Group>& groups, double max_norm, const at::Tensor& norm) {
+  if (std::isinf(max_norm)) return;
   const at::Tensor scale = at::clamp_max(max_norm / (norm + 1e-6), 1.0);
   for (const auto& group : groups) scale_(group.tensors, scale.to(group.tensors[0].device()));
+}
+
+}  // namespace
+
+at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm) {
+  check_norm(max_norm);
+  const at::NoGradGuard no_grad;
+  const Tensors gradients = gradients_of(parameters);
+  if (gradients.empty()) return at::zeros({});
+  const auto groups = alike(gradients);
+  const at::Tensor norm =
+      at::linalg_vector_norm(at::stack(norms_of(groups, gradients.size(), gradients[0].device())));
+  scale_to(groups, max_norm, norm);
+  return norm;
+}
+
+at::Tensor clip_divided_gradients(const std::vector<at::Tensor>& parameters, double max_norm,
+                                  const at::Tensor& like,
+                                  const std::function<void(const at::Tensor& squares)>& add_up) {
+  check_norm(max_norm);
+  const at::NoGradGuard no_grad;
+  const Tensors gradients = gradients_of(parameters);
+  const auto groups = alike(gradients);
+  // The square of a float32 norm may overflow.
+  const at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(like.device()));
+  if (!gradients.empty()) {
+    const Tensors norms = norms_of(groups, gradients.size(), like.device());
+    squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
+  }
+  add_up(squares);
+  const at::Tensor norm = squares[0].sqrt().to(like.scalar_type());
+  scale_to(groups, max_norm, norm);
   return norm;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 namespace lockstep {
@@ -11,5 +12,12 @@ namespace lockstep {
 /// Returns the norm before clipping as a scalar on the first gradient's device, or zero if there are no
 /// gradients. Never waits for a device. Throws InvalidArgument if `max_norm` is negative or NaN.
 at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm);
+
+/// The same for gradients of which each rank has other elements, such as slices. `add_up` sums a float64
+/// tensor of one element over the ranks in place; each rank calls it once. Each element counts once in the
+/// norm, which is a scalar of the dtype and on the device of `like`.
+at::Tensor clip_divided_gradients(const std::vector<at::Tensor>& parameters, double max_norm,
+                                  const at::Tensor& like,
+                                  const std::function<void(const at::Tensor& squares)>& add_up);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,17 @@
 #include "lockstep/runtime/graphs/graph_recording.h"
 
 namespace lockstep {
+
+/// Sums of which each rank gets a part; see GradientSharding.
+struct ShardedSums {
+  /// 1: buckets stay whole. 2: a bucket has memory only from its first gradient to the end of its sum, and
+  /// this rank's part is kept apart.
+  int stage = 1;
+  /// The ranks that own different parts.
+  ReplicaBackends parts;
+  /// The ranks that own the same part, if there are others.
+  std::optional<ReplicaBackends> copies = std::nullopt;
+};
 
 /// Sums one optimizer's gradients over the replicas while backward is still running. Each replica has one;
 /// all must hold the same parameters in the same order. Use it from its replica's thread only.
@@ -42,6 +54,8 @@ class GradientReducer {
     int settling_steps = 0;
     /// Slots begin at multiples of so many bytes. Must be the same on all replicas.
     int64_t slot_alignment = 1;
+    /// None: each replica gets the whole sums.
+    std::optional<ShardedSums> sharding = std::nullopt;
   };
   /// The state of the gradients since the last step: none has arrived, they are being collected, or grad()
   /// holds their sums.
@@ -51,6 +65,7 @@ class GradientReducer {
     int64_t launched_in_backward = 0;  ///< buckets launched by a hook, before backward ended
     int64_t launched_at_end = 0;       ///< buckets launched by finish()
     int64_t rebuilds = 0;              ///< layouts made, including the first
+    int64_t peak_bucket_bytes = 0;     ///< most memory that buckets had at once, if sums are sharded
   };
 
   /// Installs the hooks. Construct it in the replica's thread, on the stream that backward will use: gradient
@@ -64,6 +79,8 @@ class GradientReducer {
   /// Sets the graph recording. While it captures, no sum is launched in backward; instead finish() interrupts
   /// it once for all sums. Pass null for none, for example if the channel's collectives can be captured.
   void record(GraphRecording* recording) { recording_ = recording; }
+  /// While on, hooks do not ask how far sums have got: a graph that is being captured cannot hold that.
+  void set_captured(bool is_captured) { is_captured_ = is_captured; }
   Phase phase() const { return phase_; }
   /// Adds the state of the buckets that a captured step depends on.
   void describe(Fingerprint& fingerprint) const;
@@ -71,6 +88,9 @@ class GradientReducer {
   /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if a parameter's
   /// dtype, device, shape or requires_grad has changed. Blocks only if such a change falls between a backward
   /// and the step that would use its gradients: those gradients are summed and dropped.
+  ///
+  /// If sums are sharded, the layout is kept, and buckets are added for parameters that require a gradient by
+  /// now. Throws InvalidArgument naming a parameter whose dtype, device or shape has changed.
   void prepare();
 
   /// Blocks until grad() of every parameter holds the sum over all replicas. A parameter unused on every
@@ -82,9 +102,25 @@ class GradientReducer {
   /// still hold the last step's sums, if a gradient was changed after its bucket was launched, or if a
   /// parameter began to require a gradient within the run. Throws InvalidArgument naming the replicas if
   /// others have dropped the backward that produced these gradients.
+  ///
+  /// If sums are sharded, they are in GradientBuckets::own_part() then, and grad() is a pending_gradient().
+  /// Throws InvalidArgument naming the parameter if a gradient is sparse.
   void finish();
+  /// Blocks until grad() of every parameter holds the whole sum, in stage 1, after finish(). Does nothing if
+  /// sums are not sharded, are there already, or are in stage 2, which has no memory for them.
+  void gather();
 
-  /// Call it after the optimizer has stepped: the next finish() sums again.
+  /// Takes gradients that the caller has put in place of sharded sums, or has changed after gather(), over
+  /// into own_part(). Call it before a sharded step.
+  void take_changes();
+  /// Returns true if the parameter has a sharded sum that is to be applied; valid after take_changes().
+  bool has_sum(size_t parameter) const {
+    return buckets_.is_trained(parameter) && all_reduce_.kinds()[parameter] == GradientKind::kDense &&
+           parameters_[parameter].grad().defined();
+  }
+
+  /// Call it after the optimizer has stepped: the next finish() sums again. Gradients whose sum was sharded
+  /// become undefined.
   void mark_applied();
   /// Call it after a failed run, while no replica is inside. Forgets launched work and the buckets' order.
   /// Gradients whose sum may be incomplete become undefined.
@@ -96,13 +132,19 @@ class GradientReducer {
   /// Returns the order of all layouts but the first, once it is known. Call it between runs. See
   /// BucketOrder::agreed().
   std::vector<size_t> agreed_order() const { return order_.agreed(); }
-  void set_agreed_order(std::vector<size_t> order) { order_.set_agreed(std::move(order)); }
+  /// Does nothing if sums are sharded, since the order decides who owns what.
+  void set_agreed_order(std::vector<size_t> order) {
+    if (!options_.sharding) order_.set_agreed(std::move(order));
+  }
   size_t num_buckets() const { return buckets_.size(); }
   /// Returns the memory in which gradients are summed. Call it between runs.
   std::vector<at::Tensor> bucket_tensors() const { return buckets_.tensors(); }
   const Statistics& statistics() const { return statistics_; }
+  const GradientBuckets& buckets() const { return buckets_; }
 
  private:
+  std::unique_ptr<BucketSums> make_sums() const;
+  void make_pending();
   bool is_laid_out() const;
   bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
   void lay_out();
@@ -118,6 +160,9 @@ class GradientReducer {
   void check_left_alone(size_t index) const;
   void take_in_rest();
   void put_back_sums();
+  void put_back_parts();
+  void allocate(size_t bucket);
+  [[noreturn]] void refuse_sparse(size_t index) const;
   void sum_sparse(const std::vector<GradientKind>& kinds);
   void check_untrained() const;
   [[noreturn]] void refuse_old_sum(size_t index) const;
@@ -129,12 +174,15 @@ class GradientReducer {
   GradientBuckets buckets_;
   BucketedAllReduce all_reduce_;
   std::vector<at::Tensor> pending_;  // for each parameter: its grad() until the sum is there
+  std::vector<at::Tensor> sharded_;  // for each parameter: its grad() while its sum is sharded
   std::vector<at::Tensor> outside_;  // for each parameter: a gradient that fill() has yet to copy
   SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
   int settling_steps_ = 0;  // steps left in which buckets are launched together
   GraphRecording* recording_ = nullptr;
+  bool is_captured_ = false;
+  bool is_gathered_ = false;            // whether grad() holds the whole of sharded sums
   std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };
 

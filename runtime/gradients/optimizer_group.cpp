@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/gradients/elementwise_optimizers.h"
 
 namespace lockstep {
 namespace {
@@ -74,32 +75,86 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
       optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
       directory_(std::move(directory)),
+      sharding_(std::move(options.sharding)),
       finished_steps_(optimizers_.size(), 0),
       joined_at_step_(optimizers_.size()),
       was_cut_off_(optimizers_.size(), 0),
+      is_stepping_(optimizers_.size(), 0),
       has_scaler_(optimizers_.size(), 0) {
   for (const auto* optimizer : optimizers_) parameters_.push_back(parameters_of(*optimizer));
   check_ownership(*directory_, parameters_, first_replica_);
+  check_sharding();
   if (!channel_ || parameters_[0].empty()) return;
   reducers_.resize(optimizers_.size());
-  const auto errors = threads.run(
-      [&](int replica) {
-        const auto self = static_cast<size_t>(replica);
-        reducers_[self] = std::make_unique<GradientReducer>(
-            parameters_[self], channel_->backends(replica),
-            GradientReducer::Options{
-                options.buckets,
-                [is_accumulating = options.is_accumulating, replica] { return is_accumulating(replica); },
-                [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); },
-                channel_->occupies_devices() && optimizers_.size() > 1 ? kSettlingRuns : 0,
-                channel_->occupies_devices() ? kGpuAlignment : 1});
-      },
-      [](int, const std::exception_ptr&) {});
+  if (sharding_.stage > 0) sharded_.resize(optimizers_.size());
+  const auto errors = threads.run([&](int replica) { make_reducer(replica, options); },
+                                  [](int, const std::exception_ptr&) {});
   for (size_t replica = 0; replica < errors.size(); ++replica) {
     if (!errors[replica]) continue;
     if (options.rethrow) options.rethrow(static_cast<int>(replica), errors[replica]);
     std::rethrow_exception(errors[replica]);
   }
+}
+
+void OptimizerGroup::check_sharding() const {
+  if (sharding_.stage == 0) return;
+  if (sharding_.stage < 0 || sharding_.stage > 2) {
+    throw InvalidArgument(
+        c10::str("[sharding] expected stage 0, 1 or 2 of an optimizer, but got ", sharding_.stage));
+  }
+  for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
+  if (!channel_) return;
+  const int all = channel_->backend(0)->getSize();
+  const int parts = sharding_.parts ? sharding_.parts->backend(0)->getSize() : all;
+  const int copies = sharding_.copies ? sharding_.copies->backend(0)->getSize() : 1;
+  if (parts * copies == all) return;
+  throw InvalidArgument(c10::str("[sharding] expected channels of which the number of ranks multiply to ",
+                                 all, ", but got ", parts, " ranks with different parts and ", copies,
+                                 " with the same"));
+}
+
+/// Called in the replica's thread.
+void OptimizerGroup::make_reducer(int replica, const Options& options) {
+  const auto self = static_cast<size_t>(replica);
+  const auto name_of = [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); };
+  const bool occupies_devices = channel_->occupies_devices();
+  GradientReducer::Options reducing{
+      .buckets = options.buckets,
+      .is_accumulating = [is_accumulating = options.is_accumulating,
+                          replica] { return is_accumulating(replica); },
+      .name_of = name_of,
+      .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
+      .slot_alignment = occupies_devices ? kGpuAlignment : 1};
+  const ReplicaBackends parts = (sharding_.parts ? *sharding_.parts : *channel_).backends(replica);
+  if (sharding_.stage > 0) {
+    reducing.sharding.emplace(ShardedSums{.stage = sharding_.stage, .parts = parts});
+    if (sharding_.copies) reducing.sharding->copies = sharding_.copies->backends(replica);
+  }
+  reducers_[self] =
+      std::make_unique<GradientReducer>(parameters_[self], channel_->backends(replica), std::move(reducing));
+  if (sharding_.stage == 0) return;
+  sharded_[self] = std::make_unique<ShardedParameters>(*optimizers_[self], *reducers_[self], parts, name_of);
+}
+
+std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
+  std::vector<CollectiveChannel*> channels;
+  for (auto* channel : {channel_.get(), sharding_.parts.get(), sharding_.copies.get()}) {
+    if (channel != nullptr) channels.push_back(channel);
+  }
+  return channels;
+}
+
+/// Returns the channels on whose collectives a step depends.
+std::vector<const CollectiveChannel*> OptimizerGroup::counted_channels() const {
+  const auto own = channels();
+  std::vector<const CollectiveChannel*> counted(own.begin(), own.end());
+  if (collectives_ != nullptr) counted.push_back(collectives_);
+  return counted;
+}
+
+void OptimizerGroup::prepare(int replica) {
+  if (auto* sharded = this->sharded(replica)) return sharded->prepare();
+  if (auto* reducer = this->reducer(replica)) reducer->prepare();
 }
 
 bool OptimizerGroup::holds(const torch::optim::Optimizer& optimizer) const {
@@ -154,19 +209,27 @@ void OptimizerGroup::check_parameters(int replica) const {
 void OptimizerGroup::count_step(int replica) {
   const auto self = static_cast<size_t>(replica);
   ++finished_steps_[self];
+  is_stepping_[self] = 0;
   if (!channel_) return;
-  joined_at_step_[self] = {channel_->num_joined(replica),
-                           collectives_ != nullptr ? collectives_->num_joined(replica) : 0};
+  joined_at_step_[self].clear();
+  for (const auto* channel : counted_channels())
+    joined_at_step_[self].push_back(channel->num_joined(replica));
 }
 
 void OptimizerGroup::check_steps() {
   if (!channel_) return;
-  const uint64_t gradients = channel_->num_intact();
-  const uint64_t others = collectives_ != nullptr ? collectives_->num_intact() : 0;
+  std::vector<uint64_t> intact;
+  for (const auto* channel : counted_channels()) intact.push_back(channel->num_intact());
+  bool is_torn = false;  // whether the parts of the state belong to different steps
   for (size_t replica = 0; replica < optimizers_.size(); ++replica) {
-    const Joined joined = std::exchange(joined_at_step_[replica], {});  // the channels restart their counts
-    if (joined.gradients > gradients || joined.others > others) was_cut_off_[replica] = 1;
+    const auto joined = std::exchange(joined_at_step_[replica], {});  // the channels restart their counts
+    for (size_t i = 0; i < joined.size(); ++i) {
+      if (joined[i] > intact[i]) was_cut_off_[replica] = 1;
+    }
+    is_torn = is_torn || is_stepping_[replica] != 0 || was_cut_off_[replica] != 0 ||
+              finished_steps_[replica] != finished_steps_[0];
   }
+  if (!sharded_.empty() && is_torn) was_cut_off_.assign(was_cut_off_.size(), 1);
 }
 
 bool OptimizerGroup::is_consistent() const {
@@ -178,10 +241,12 @@ bool OptimizerGroup::is_consistent() const {
 std::string OptimizerGroup::describe_steps() const {
   std::vector<std::string> texts;
   for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
-    texts.push_back(c10::str(finished_steps_[replica],
-                             was_cut_off_[replica] ? " (the last by a sum that was cut off)" : ""));
+    texts.push_back(c10::str(finished_steps_[replica], was_cut_off_[replica] && sharded_.empty()
+                                                           ? " (the last by a sum that was cut off)"
+                                                           : ""));
   }
-  return c10::Join(", ", texts) + " finished steps";
+  return c10::Join(", ", texts) + " finished steps" +
+         (sharded_.empty() ? "" : " and parts of a sharded state that do not belong together");
 }
 
 bool OptimizerGroup::has_scaler() const {
@@ -189,6 +254,7 @@ bool OptimizerGroup::has_scaler() const {
 }
 
 void OptimizerGroup::copy_state_from(size_t source) {
+  if (!sharded_.empty()) return;
   std::stringstream stream;
   torch::save(*optimizers_[source], stream);
   const std::string state = stream.str();

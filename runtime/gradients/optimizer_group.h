@@ -10,6 +10,8 @@
 
 #include "lockstep/runtime/collectives/collective_channel.h"
 #include "lockstep/runtime/gradients/gradient_reducer.h"
+#include "lockstep/runtime/gradients/gradient_sharding.h"
+#include "lockstep/runtime/gradients/sharded_parameters.h"
 #include "lockstep/runtime/replicas/internal/parameter_directory.h"
 #include "lockstep/runtime/replicas/internal/replica_threads.h"
 
@@ -29,11 +31,16 @@ class OptimizerGroup {
     std::function<bool(int replica)> is_accumulating;
     /// Rethrows a replica's error, in the strategy's wording if it is an error of the replica's device.
     std::function<void(int replica, const std::exception_ptr& error)> rethrow;
+    /// Ignored if `channel` is null.
+    GradientSharding sharding = {};
   };
 
   /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds a
   /// parameter twice, shares a tensor with another replica's optimizer, or has other parameters than replica
   /// 0's. If `channel` is null (one replica), nothing is summed and no hook is installed.
+  ///
+  /// If state is to be sharded, throws InvalidArgument for another stage than 1 or 2, for channels that do
+  /// not fit `channel`, for an optimizer that is not elementwise, and as ShardedParameters does.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveChannel> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
@@ -42,19 +49,35 @@ class OptimizerGroup {
 
   int64_t id() const { return id_; }
   bool holds(const torch::optim::Optimizer& optimizer) const;
-  /// Returns the channel, or null if there is one replica.
+  /// Returns the channel over all ranks, or null if there is one replica.
   CollectiveChannel* channel() const { return channel_.get(); }
+  /// Returns this and the channels of sharded sums: all in which replicas may wait for each other's
+  /// gradients.
+  std::vector<CollectiveChannel*> channels() const;
   GradientReducer* reducer(int replica) const {
     return reducers_.empty() ? nullptr : reducers_[static_cast<size_t>(replica)].get();
   }
 
+  /// Returns the replica's part of the optimizer's state, or null if each replica has all of it.
+  ShardedParameters* sharded(int replica) const {
+    return sharded_.empty() ? nullptr : sharded_[static_cast<size_t>(replica)].get();
+  }
+  /// Returns 0 if each replica has all of the gradients and the state.
+  int sharding_stage() const { return sharded_.empty() ? 0 : sharding_.stage; }
+
+  /// Call it at the start of a run, from the replica's thread; see GradientReducer::prepare() and
+  /// ShardedParameters::prepare().
+  void prepare(int replica);
   /// Throws InvalidArgument naming a parameter that the optimizer has gained, lost or moved since scope
   /// created it.
   void check_parameters(int replica) const;
+  /// Notes that the replica begins to change a sharded state. Until count_step(), its parameters are neither
+  /// those before the step nor those after it. Call it from the replica's thread.
+  void begin_sharded_step(int replica) { is_stepping_[static_cast<size_t>(replica)] = 1; }
   /// Counts a step that the replica made with sums it has joined. Call it from the replica's thread.
   void count_step(int replica);
   /// After a failed run, and after the channel was aborted, finds out which replicas stepped with incomplete
-  /// sums.
+  /// sums. If the state is sharded, no replica is good any more unless all have made the same steps.
   void check_steps();
   /// Records that `replica` steps with a GradScaler.
   void note_scaler(int replica) { has_scaler_[static_cast<size_t>(replica)] = 1; }
@@ -67,15 +90,14 @@ class OptimizerGroup {
   std::string describe_steps() const;
   /// Returns true if the replica's last step used an incomplete sum.
   bool was_cut_off(size_t replica) const { return was_cut_off_[replica] != 0; }
-  /// Copies the optimizer state and step count of replica `source` to the other replicas.
+  /// Copies the optimizer state and step count of replica `source` to the other replicas. Does nothing if the
+  /// state is sharded: no replica has another one's part.
   void copy_state_from(size_t source);
 
  private:
-  /// The number of collectives a replica had joined at its last step.
-  struct Joined {
-    uint64_t gradients = 0;
-    uint64_t others = 0;
-  };
+  void check_sharding() const;
+  void make_reducer(int replica, const Options& options);
+  std::vector<const CollectiveChannel*> counted_channels() const;
 
   const int64_t id_;
   const int first_replica_;
@@ -84,10 +106,14 @@ class OptimizerGroup {
   std::vector<std::vector<at::Tensor>> parameters_;  // as at construction
   std::unique_ptr<CollectiveChannel> channel_;
   std::shared_ptr<const ParameterDirectory> directory_;
+  GradientSharding sharding_;
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
+  std::vector<std::unique_ptr<ShardedParameters>> sharded_;  // refer to the reducers
   std::vector<int64_t> finished_steps_;
-  std::vector<Joined> joined_at_step_;
+  // For each replica, how many collectives of each counted channel it had joined at its last step.
+  std::vector<std::vector<uint64_t>> joined_at_step_;
   std::vector<char> was_cut_off_;
+  std::vector<char> is_stepping_;
   std::vector<char> has_scaler_;  // not vector<bool>: each replica's thread writes its own element
 };
 

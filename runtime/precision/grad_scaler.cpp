@@ -110,7 +110,8 @@ void GradScaler::unscale(const torch::optim::Optimizer& optimizer) {
 }
 
 void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients,
-                      const std::function<void()>& take_step) {
+                      const std::function<void()>& take_step,
+                      const std::function<void(const at::Tensor& found_inf)>& agree) {
   const auto step_now = [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); };
   at::Tensor found_inf;
   if (options_.enabled) {
@@ -125,6 +126,7 @@ void GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<vo
     } else {
       found_inf = unscale_gradients(optimizer);
     }
+    if (agree) agree(found_inf);
   }
   if (change_gradients) change_gradients();
   if (!options_.enabled) return step_now();

@@ -63,9 +63,12 @@ class GradScaler {
   /// if all unscaled gradients were finite. apply_gradients() calls it. Waits for the device if the optimizer
   /// is not a SkippableStep, and if `take_step` is given. Throws InvalidArgument as unscale() does.
   ///
-  /// If `take_step` is given, it is called instead of the optimizer's own step.
+  /// If `take_step` is given, it is called instead of the optimizer's own step. If `agree` is given, it is
+  /// called with the tensor that is 1 if a gradient is not finite, and sets it to 1 if another rank has such
+  /// a gradient.
   void step(torch::optim::Optimizer& optimizer, const std::function<void()>& change_gradients = {},
-            const std::function<void()>& take_step = {});
+            const std::function<void()>& take_step = {},
+            const std::function<void(const at::Tensor& found_inf)>& agree = {});
 
   /// Ends a step, after all optimizers have stepped. Multiplies the scale by backoff_factor if any of them
   /// was skipped, and by growth_factor after growth_interval steps without a skip, unless it would overflow.

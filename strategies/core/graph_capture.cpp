@@ -41,7 +41,15 @@ class Strategy::Recorder {
  public:
   Recorder(Core& core, int replica, const std::shared_ptr<GraphRecording>& recording)
       : core_(core), replica_(replica), optimizers_(core.live_optimizers()) {
-    for (const auto& group : optimizers_) phases_.push_back(phase_of(*group));
+    for (const auto& group : optimizers_) {
+      if (group->sharding_stage() > 1) {
+        throw InvalidArgument(
+            "[CudaGraph] a step with sharded gradients (stage 2) cannot be captured, since their memory "
+            "comes "
+            "and goes: use stage 1 with graphs");
+      }
+      phases_.push_back(phase_of(*group));
+    }
     set(recording);
   }
   ~Recorder() { set(nullptr); }
@@ -69,11 +77,11 @@ class Strategy::Recorder {
     core_.states[static_cast<size_t>(replica_)].recording = recording.get();
     for (auto* channel : core_.called_channels()) channel->record(replica_, recording);
     for (const auto& group : optimizers_) {
-      auto* channel = group->channel();
-      if (channel == nullptr) continue;
-      channel->record(replica_, recording);
+      for (auto* channel : group->channels()) channel->record(replica_, recording);
       auto* reducer = group->reducer(replica_);
-      if (reducer != nullptr && !channel->is_capturable()) reducer->record(recording.get());
+      if (reducer == nullptr) continue;
+      reducer->set_captured(recording != nullptr);
+      if (!group->channel()->is_capturable()) reducer->record(recording.get());
     }
   }
 
@@ -121,6 +129,7 @@ void Strategy::describe_replicas(Fingerprint& fingerprint,
     Fingerprint& own = parts[static_cast<size_t>(replica)];
     for (const auto& group : optimizers) {
       if (const auto* reducer = group->reducer(replica)) reducer->describe(own);
+      if (auto* sharded = group->sharded(replica)) sharded->describe(own);
     }
     describe(replica, own);
   };

@@ -29,6 +29,9 @@ struct StrategyConfig {
   BucketOptions buckets;
   /// Compresses gradients, if `cross_device_ops` supports it; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;
+  /// Stage of sharding of the optimizers' state over all replicas (ZeRO): 1 divides the state, 2 the
+  /// gradients as well. 0: each replica has all of it.
+  int sharding = 0;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   /// The processes that train together; null: only this one. `cross_device_ops` must span them.

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "lockstep/runtime/base/internal/call_at_once.h"
+#include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/replicas/module_state.h"
-#include "lockstep/strategies/core/internal/gradient_step.h"
 #include "lockstep/strategies/core/internal/mean_loss_watch.h"
 #include "lockstep/strategies/core/internal/run_failure.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
@@ -45,7 +45,8 @@ void Strategy::check_num_values(size_t count) const {
 std::vector<CollectiveChannel*> Strategy::Core::usable_channels(const OptimizerGroups& groups) const {
   std::vector<CollectiveChannel*> channels = called_channels();
   for (const auto& group : groups) {
-    if (group->channel() != nullptr) channels.push_back(group->channel());
+    const auto of_group = group->channels();
+    channels.insert(channels.end(), of_group.begin(), of_group.end());
   }
   for (const auto* channel : channels) channel->check_usable();
   return channels;
@@ -124,9 +125,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
     const ReplicaRandomGuard random(state.generator);
-    for (const auto& group : optimizers) {
-      if (auto* reducer = group->reducer(local)) reducer->prepare();
-    }
+    for (const auto& group : optimizers) group->prepare(local);
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
     const ReplicaBackends backends = core.collectives->backends(local);
@@ -204,7 +203,10 @@ void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer
   group->check_parameters(replica.local_replica_id());
   const int local = replica.local_replica_id();
   const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
-  if (auto* reducer = group->reducer(local)) reducer->finish();
+  if (auto* reducer = group->reducer(local)) {
+    reducer->finish();
+    reducer->gather();
+  }
 }
 
 torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,

@@ -146,7 +146,8 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
           [this](int replica, const std::exception_ptr& error) {
             rethrow_from_device(error,
                                 {name(), first_replica_ + replica, devices()[static_cast<size_t>(replica)]});
-          }});
+          },
+          GradientSharding{.stage = core_->config.sharding}});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   core_->watch_losses();

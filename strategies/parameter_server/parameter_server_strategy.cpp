@@ -13,8 +13,8 @@
 
 #include "lockstep/parameter_server/variables/optimizer_rule.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
+#include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
-#include "lockstep/strategies/core/internal/gradient_step.h"
 #include "lockstep/strategies/mirrored/internal/single_process_config.h"
 #include "lockstep/strategies/parameter_server/internal/parameter_server_step_work.h"
 #include "lockstep/strategies/parameter_server/internal/served_variables.h"

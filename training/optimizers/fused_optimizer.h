@@ -11,6 +11,7 @@
 #include "lockstep/runtime/graphs/capturable_step.h"
 #include "lockstep/runtime/graphs/fingerprint.h"
 #include "lockstep/runtime/precision/skippable_step.h"
+#include "lockstep/runtime/replicas/elementwise_step.h"
 #include "lockstep/training/optimizers/step_rates.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ namespace lockstep {
 ///
 ///     std::unique_ptr<FusedOptimizer> optimizer = std::make_unique<FusedSgd>(model->parameters(), 0.1);
 ///     optimizer->step();
-class FusedOptimizer : public torch::optim::Optimizer, public HasUpdateRule {
+class FusedOptimizer : public torch::optim::Optimizer, public HasUpdateRule, public ElementwiseStep {
  public:
   /// Evaluates `closure`, if given, with gradients enabled, then updates all parameters that have a gradient.
   /// Returns the closure's loss, or an undefined tensor without a closure.

@@ -1,0 +1,76 @@
+#include "lockstep/runtime/gradients/bucket_sums.h"
+
+#include <ATen/core/grad_mode.h>
+
+namespace lockstep {
+
+void WholeBucketSums::launch(size_t bucket) {
+  std::vector<at::Tensor> tensors{buckets_.sent(bucket)};
+  launched_.push_back({bucket, backend_->allreduce(tensors, c10d::AllreduceOptions())});
+}
+
+void WholeBucketSums::wait() {
+  const at::NoGradGuard no_grad;
+  for (const auto& [bucket, work] : launched_) {
+    work->wait(kNoTimeout);
+    buckets_.take_back(bucket);
+  }
+  launched_.clear();
+}
+
+void PartBucketSums::launch(size_t bucket) {
+  at::Tensor part = buckets_.received_part(bucket);
+  at::Tensor whole = buckets_.sent(bucket);
+  launched_.push_back({bucket, whole.numel() > 0
+                                   ? parts_->_reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())
+                                   : nullptr});
+}
+
+/// Waits for the reduce-scatter of the next bucket. The ranks with the same part add theirs up afterwards.
+void PartBucketSums::end_scatter() {
+  auto& [bucket, work] = launched_[num_scattered_];
+  if (work) {
+    work->wait(kNoTimeout);
+    work.reset();
+    if (copies_) {
+      std::vector<at::Tensor> tensors{buckets_.received_part(bucket)};
+      work = copies_->allreduce(tensors, c10d::AllreduceOptions());
+    }
+  }
+  ++num_scattered_;
+}
+
+void PartBucketSums::end_sum() {
+  const at::NoGradGuard no_grad;
+  auto& [bucket, work] = launched_[num_summed_];
+  if (work) work->wait(kNoTimeout);
+  work.reset();
+  buckets_.take_back_part(bucket);
+  buckets_.release(bucket);
+  ++num_summed_;
+}
+
+// A wait here could be a deadlock: another rank may launch its part of the sum only once this rank has joined
+// a collective that comes later in its backward.
+void PartBucketSums::advance() {
+  if (!copies_ && !buckets_.parts().are_kept_apart) return;  // nothing follows
+  const auto has_ended = [](const Launched& launched) {
+    return !launched.work || launched.work->isCompleted();
+  };
+  while (num_scattered_ < launched_.size() && has_ended(launched_[num_scattered_])) end_scatter();
+  while (num_summed_ < num_scattered_ && has_ended(launched_[num_summed_])) end_sum();
+}
+
+void PartBucketSums::wait() {
+  while (num_scattered_ < launched_.size()) end_scatter();
+  while (num_summed_ < launched_.size()) end_sum();
+  reset();
+}
+
+void PartBucketSums::reset() {
+  launched_.clear();
+  num_scattered_ = 0;
+  num_summed_ = 0;
+}
+
+}  // namespace lockstep

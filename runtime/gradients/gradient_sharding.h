@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "lockstep/runtime/collectives/collective_channel.h"
+
+namespace lockstep {
+
+/// How one optimizer's state and gradients are divided among the ranks (ZeRO; Rajbhandari et al., 2020).
+///
+/// Each rank owns an equal part of each bucket of parameters. Gradients are reduce-scattered instead of
+/// summed for all, the optimizer steps the part and keeps state for it alone, and the stepped parts are
+/// gathered. Stage 1 keeps the memory of whole gradients. In stage 2, a bucket has memory only from its first
+/// gradient until its sum is there.
+struct GradientSharding {
+  int stage = 0;  ///< 0: nothing is divided.
+  /// Channel of the ranks that own different parts, on which each local replica has its rank among them.
+  /// Null: these are all ranks, and the optimizer's own channel is used.
+  std::unique_ptr<CollectiveChannel> parts = nullptr;
+  /// Channel of the ranks that own the same part, for hybrid sharding. Null: there are no others.
+  std::unique_ptr<CollectiveChannel> copies = nullptr;
+};
+
+}  // namespace lockstep

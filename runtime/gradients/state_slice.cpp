@@ -1,0 +1,65 @@
+#include "lockstep/runtime/gradients/state_slice.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
+#include <torch/serialize/archive.h>
+
+#include <sstream>
+#include <typeinfo>
+
+#include "lockstep/runtime/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+torch::serialize::InputArchive reopened(torch::serialize::OutputArchive& written) {
+  std::stringstream file;
+  written.save_to(file);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  return archive;
+}
+
+at::Tensor slice_of_values(const at::Tensor& values, const at::Tensor& parameter,
+                           const ParameterSlice& slice) {
+  const at::Tensor ordered =
+      at::empty_strided(parameter.sizes(), parameter.strides(), values.options()).copy_(values);
+  return elements_of(ordered, slice.offset, slice.length).clone();
+}
+
+}  // namespace
+
+at::Tensor elements_of(const at::Tensor& tensor, int64_t begin, int64_t count) {
+  return tensor.as_strided({count}, {1}, tensor.storage_offset() + begin);
+}
+
+std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
+    const torch::optim::OptimizerParamState& state, const at::Tensor& parameter,
+    const ParameterSlice& slice) try {
+  const at::NoGradGuard no_grad;
+  // There is no other way to list the tensors of a state.
+  torch::serialize::OutputArchive whole;
+  state.serialize(whole);
+  auto read = reopened(whole);
+  torch::serialize::OutputArchive part;
+  for (const auto& key : read.keys()) {
+    c10::IValue value;
+    read.read(key, value);
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().sizes() == parameter.sizes())
+      value = slice_of_values(value.toTensor(), parameter, slice);
+    part.write(key, value);
+  }
+  auto sliced = state.clone();
+  auto archive = reopened(part);
+  sliced->serialize(archive);
+  return sliced;
+} catch (const c10::Error& error) {
+  throw InvalidArgument(
+      c10::str("[sharding] expected an optimizer state that can be cloned and serialized, "
+               "to divide what the optimizer has already, but got ",
+               c10::demangle(typeid(state).name()), ": ", error.what_without_backtrace()));
+}
+
+}  // namespace lockstep
