@@ -71,7 +71,7 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
                                std::shared_ptr<const ParameterDirectory> directory, Options options)
     : id_(options.id),
       first_replica_(options.first_replica),
-      collectives_(options.collectives),
+      collectives_(std::move(options.collectives)),
       optimizers_(std::move(optimizers)),
       channel_(std::move(channel)),
       directory_(std::move(directory)),
@@ -148,7 +148,7 @@ std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
 std::vector<const CollectiveChannel*> OptimizerGroup::counted_channels() const {
   const auto own = channels();
   std::vector<const CollectiveChannel*> counted(own.begin(), own.end());
-  if (collectives_ != nullptr) counted.push_back(collectives_);
+  counted.insert(counted.end(), collectives_.begin(), collectives_.end());
   return counted;
 }
 

@@ -24,9 +24,9 @@ class OptimizerGroup {
   struct Options {
     int64_t id = 0;         ///< unique among all optimizers of the strategy's lifetime
     int first_replica = 0;  ///< number of the first local replica among all replicas, used in errors
-    /// Channel of the collectives that replica functions call themselves, on which gradients may depend too.
-    /// Null if there is none. Must outlive the group.
-    const CollectiveChannel* collectives = nullptr;
+    /// Channels of the collectives that replica functions call themselves, on which gradients may depend too.
+    /// They must outlive the group.
+    std::vector<const CollectiveChannel*> collectives = {};
     BucketOptions buckets;
     std::function<bool(int replica)> is_accumulating;
     /// Rethrows a replica's error, in the strategy's wording if it is an error of the replica's device.
@@ -61,6 +61,10 @@ class OptimizerGroup {
   /// Returns the replica's part of the optimizer's state, or null if each replica has all of it.
   ShardedParameters* sharded(int replica) const {
     return sharded_.empty() ? nullptr : sharded_[static_cast<size_t>(replica)].get();
+  }
+  /// Returns whether no replica of a lower id has the same part.
+  bool has_first_copy(int replica) const {
+    return sharding_.copies == nullptr || sharding_.copies->backend(replica)->getRank() == 0;
   }
   /// Returns 0 if each replica has all of the gradients and the state.
   int sharding_stage() const { return sharded_.empty() ? 0 : sharding_.stage; }
@@ -101,7 +105,7 @@ class OptimizerGroup {
 
   const int64_t id_;
   const int first_replica_;
-  const CollectiveChannel* const collectives_;
+  const std::vector<const CollectiveChannel*> collectives_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::vector<std::vector<at::Tensor>> parameters_;  // as at construction
   std::unique_ptr<CollectiveChannel> channel_;

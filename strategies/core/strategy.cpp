@@ -50,6 +50,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
   first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
   core_->mesh = config.mesh.over(num_replicas_);
+  core_->sharding = checked_sharding(config, core_->mesh);
   // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
       config.cross_device_ops
@@ -121,7 +122,10 @@ std::string Strategy::describe() const {
               : "";
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
-                  ")", mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "");
+                  ")", mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
+                  core_->sharding.stage > 0
+                      ? c10::str(", sharding stage ", core_->sharding.stage, " over ", core_->sharding.axis)
+                      : "");
 }
 
 void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {

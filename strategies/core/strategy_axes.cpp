@@ -1,6 +1,8 @@
 // The channels along the axes of a strategy's mesh.
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/local_backend.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
 
@@ -34,6 +36,37 @@ void Strategy::Core::open_axes() {
       axes.back()->keep_together(kSettlingRuns);
     }
   }
+}
+
+GradientSharding Strategy::Core::open_sharding() const {
+  GradientSharding opened{.stage = sharding.stage};
+  if (sharding.stage == 0) return opened;
+  const auto groups = mesh.groups(sharding.axis);
+  if (groups.size() == 1) return opened;                 // all replicas have different parts
+  if (groups[0].size() == 1) return GradientSharding{};  // each replica has all parts
+  opened.parts = config.cross_device_ops->make_grouped_channel(
+      config.devices, {" over the axis " + sharding.axis, groups}, config.timeout);
+  opened.copies = config.cross_device_ops->make_grouped_channel(
+      config.devices, {" across the axis " + sharding.axis, mesh.groups_across(sharding.axis)},
+      config.timeout);
+  return opened;
+}
+
+ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh) {
+  ShardingOptions sharding = config.sharding;
+  const auto fail = [&](const std::string& text) {
+    throw InvalidArgument("[" + config.name + "] sharding: " + text);
+  };
+  if (sharding.stage < 0 || sharding.stage > 2)
+    fail("expected stage 0, 1 or 2, but got " + std::to_string(sharding.stage));
+  if (sharding.stage == 0 && !sharding.axis.empty())
+    fail("expected a stage of 1 or 2 with the axis " + sharding.axis + ", but got 0");
+  if (sharding.stage == 0) return sharding;
+  if (config.gradient_compression)
+    fail("expected no gradient compression, but got " + config.gradient_compression->name());
+  if (sharding.axis.empty()) sharding.axis = mesh.has("shard") ? "shard" : mesh.axes().back().name;
+  mesh.groups(sharding.axis);  // throws if there is no such axis
+  return sharding;
 }
 
 std::vector<ReplicaBackends> Strategy::Core::axis_backends(int replica) const {

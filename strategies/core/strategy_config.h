@@ -10,6 +10,7 @@
 #include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
+#include "lockstep/strategies/core/sharding_options.h"
 
 namespace lockstep {
 
@@ -29,9 +30,7 @@ struct StrategyConfig {
   BucketOptions buckets;
   /// Compresses gradients, if `cross_device_ops` supports it; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;
-  /// Stage of sharding of the optimizers' state over all replicas (ZeRO): 1 divides the state, 2 the
-  /// gradients as well. 0: each replica has all of it.
-  int sharding = 0;
+  ShardingOptions sharding;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   /// The processes that train together; null: only this one. `cross_device_ops` must span them.

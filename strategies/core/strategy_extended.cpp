@@ -105,6 +105,16 @@ void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimiz
     if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
 }
 
+std::vector<const ShardedParameters*> StrategyExtended::optimizer_parts(
+    const torch::optim::Optimizer& optimizer) const {
+  std::vector<const ShardedParameters*> parts;
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  if (!group || group->sharding_stage() == 0) return parts;
+  for (int replica = 0; replica < strategy_.num_local_replicas(); ++replica)
+    parts.push_back(group->has_first_copy(replica) ? group->sharded(replica) : nullptr);
+  return parts;
+}
+
 std::vector<torch::Tensor> StrategyExtended::gradient_buckets(
     const torch::optim::Optimizer& optimizer) const {
   std::vector<torch::Tensor> tensors;

@@ -14,6 +14,7 @@
 
 namespace lockstep {
 
+class ShardedParameters;
 class Strategy;
 
 /// The lower-level calls of tf.distribute, for use between runs. Holds a reference to its strategy. With
@@ -63,6 +64,11 @@ class StrategyExtended {
   /// Makes the next run pack in this order, on every replica. All workers must give the same order. Does
   /// nothing if nothing is summed. Throws InvalidArgument if `order` is not a permutation of the parameters.
   void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
+
+  /// Returns each local replica's part of an optimizer whose state is sharded, null for replicas whose part
+  /// another replica of lower id has, too. Empty if the state is not sharded, and if scope() did not make the
+  /// optimizer. Use the parts between runs; they live as long as the optimizer.
+  std::vector<const ShardedParameters*> optimizer_parts(const torch::optim::Optimizer& optimizer) const;
 
   /// Returns the flat tensors in which the gradients of all local replicas are summed for this optimizer,
   /// which may be any replica's. Its gradients are parts of them. Empty if nothing is summed. Call it between

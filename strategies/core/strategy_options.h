@@ -9,12 +9,14 @@
 #include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/strategies/communication/communication_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
+#include "lockstep/strategies/core/sharding_options.h"
 
 namespace lockstep {
 
 /// Options of all strategies besides their devices. Constructors of strategies start one thread for each
 /// replica. They throw InvalidArgument for negative `intra_op_threads`, for less than one replica a device,
-/// for a mesh of another number of replicas, and for cross-device ops that cannot serve the devices or come
+/// for a mesh of another number of replicas, for sharding by another stage or axis or together with gradient
+/// compression, and for cross-device ops that cannot serve the devices or come
 /// together with a communication implementation; they rethrow errors of the ops' make_channel().
 ///
 /// Example:
@@ -34,6 +36,9 @@ struct StrategyOptions {
   /// ReplicaContext::axis(). Each axis cuts the batch. Its sizes multiply to the number of replicas. Without
   /// axes: one axis "data".
   Mesh mesh;
+  /// Divides the optimizers' state, and the gradients, among the replicas. Optimizers must be elementwise
+  /// (see ElementwiseStep), or scope() refuses them.
+  ShardingOptions sharding;
   BucketOptions buckets;
   /// Its pack size overrides that of `buckets`, its timeout overrides `timeout`.
   CommunicationOptions communication;

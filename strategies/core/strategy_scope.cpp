@@ -136,18 +136,22 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
   auto channel = num_replicas_ > 1 ? cross_device_ops().make_gradient_channel(
                                          devices(), core_->config.timeout, core_->config.gradient_compression)
                                    : nullptr;
+  auto sharding = channel ? core_->open_sharding() : GradientSharding{};
+  const auto called = core_->called_channels();
   auto group = std::make_shared<OptimizerGroup>(
       optimizers, std::move(channel), *core_->threads, core_->directory,
-      OptimizerGroup::Options{
-          core_->num_optimizers++, first_replica_, core_->collectives.get(), core_->config.buckets,
-          [core = core_.get()](int replica) {
-            return core->states[static_cast<size_t>(replica)].accumulations > 0;
-          },
-          [this](int replica, const std::exception_ptr& error) {
-            rethrow_from_device(error,
-                                {name(), first_replica_ + replica, devices()[static_cast<size_t>(replica)]});
-          },
-          GradientSharding{.stage = core_->config.sharding}});
+      OptimizerGroup::Options{core_->num_optimizers++,
+                              first_replica_,
+                              {called.begin(), called.end()},
+                              core_->config.buckets,
+                              [core = core_.get()](int replica) {
+                                return core->states[static_cast<size_t>(replica)].accumulations > 0;
+                              },
+                              [this](int replica, const std::exception_ptr& error) {
+                                rethrow_from_device(error, {name(), first_replica_ + replica,
+                                                            devices()[static_cast<size_t>(replica)]});
+                              },
+                              std::move(sharding)});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   core_->watch_losses();

@@ -102,6 +102,7 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
   join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
                 {"Lockstep version", LOCKSTEP_VERSION},
                 {"mesh", options.mesh.str()},
+                {"sharding", c10::str("stage ", options.sharding.stage, " ", options.sharding.axis)},
                 {"communication",
                  c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                                   : communication_name(options.communication.implementation),
@@ -134,6 +135,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
   config.mesh = options.mesh;
+  config.sharding = options.sharding;
   config.buckets = options.communication.packed(options.buckets);
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;

@@ -77,6 +77,11 @@ int num_workers_here(const ClusterResolver& resolver) {
 
 StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std::string>& devices,
                           const StrategyOptions& options) {
+  if (options.sharding.stage != 0) {
+    throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected no sharding, but got stage ",
+                                   options.sharding.stage,
+                                   ": the parameter servers hold the optimizers' state"));
+  }
   if (!options.mesh.axes().empty()) {
     throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected no mesh, but got ",
                                    options.mesh.str(),

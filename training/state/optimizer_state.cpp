@@ -21,6 +21,7 @@
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
 #include "lockstep/training/optimizers/sparse_adam.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 namespace {
@@ -202,8 +203,20 @@ void read_option(const StateView& view, Betas& option) {
   option = {betas[0].number(), betas[1].number()};
 }
 
+/// Returns the state of a parameter, or of a slice of one.
 template <typename Kind>
-StateValue::Dict save_as(const Optimizer& optimizer) {
+StateValue::Dict save_tensor_as(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group,
+                                const torch::Tensor& tensor) {
+  const auto state = optimizer.state().find(tensor.unsafeGetTensorImpl());
+  const auto* held = state == optimizer.state().end()
+                         ? nullptr
+                         : static_cast<const typename Kind::State*>(state->second.get());
+  return Kind::save(held, options_of<typename Kind::Options>(group), tensor);
+}
+
+/// `given` has the states of some parameters.
+template <typename Kind>
+StateValue::Dict save_as(const Optimizer& optimizer, const std::map<int64_t, StateValue::Dict>& given) {
   StateValue::Dict states;
   StateValue::List groups;
   int64_t place = 0;
@@ -216,11 +229,9 @@ StateValue::Dict save_as(const Optimizer& optimizer) {
     StateValue::List places;
     for (const auto& parameter : group.params()) {
       places.emplace_back(place);
-      const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
-      const auto* held = state == optimizer.state().end()
-                             ? nullptr
-                             : static_cast<const typename Kind::State*>(state->second.get());
-      auto of_parameter = Kind::save(held, options_of<typename Kind::Options>(group), parameter);
+      const auto found = given.find(place);
+      auto of_parameter =
+          found != given.end() ? found->second : save_tensor_as<Kind>(optimizer, group, parameter);
       if (!of_parameter.entries.empty()) states.add(place, std::move(of_parameter));
       ++place;
     }
@@ -308,7 +319,18 @@ void load_as(Optimizer& optimizer, const StateView& state) {
 }  // namespace
 
 StateValue::Dict optimizer_state(const Optimizer& optimizer) {
-  return with_kind(optimizer, [&]<typename Kind>(Kind) { return save_as<Kind>(optimizer); });
+  return optimizer_state_with(optimizer, {});
+}
+
+StateValue::Dict optimizer_state_with(const Optimizer& optimizer,
+                                      const std::map<int64_t, StateValue::Dict>& states) {
+  return with_kind(optimizer, [&]<typename Kind>(Kind) { return save_as<Kind>(optimizer, states); });
+}
+
+StateValue::Dict state_of_tensor(const Optimizer& optimizer, size_t group, const torch::Tensor& tensor) {
+  return with_kind(optimizer, [&]<typename Kind>(Kind) {
+    return save_tensor_as<Kind>(optimizer, optimizer.param_groups()[group], tensor);
+  });
 }
 
 void load_optimizer_state(Optimizer& optimizer, const StateValue& state, const std::string& source) {

@@ -11,6 +11,7 @@
 #include "lockstep/training/state/internal/checkpoint_shards.h"
 #include "lockstep/training/state/internal/metric_states.h"
 #include "lockstep/training/state/internal/replica_states.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 #include "lockstep/training/state/internal/text_tensor.h"
 #include "lockstep/training/state/optimizer_state.h"
 #include "lockstep/training/state/state_dict.h"
@@ -139,9 +140,12 @@ void TrainingState::add_metric(std::vector<MetricAccess> replicas) {
     metrics_[local].push_back(std::move(replicas[local]));
 }
 
-StateValue::Dict TrainingState::save_shared() const {
+/// A collective if an optimizer's state is sharded. Workers for which `is_wanted` is false get nothing.
+StateValue::Dict TrainingState::save_shared(bool is_wanted) const {
   StateValue::Dict optimizers;
-  for (const auto& [name, of_replicas] : optimizers_) optimizers.add(name, optimizer_state(*of_replicas[0]));
+  for (const auto& [name, of_replicas] : optimizers_)
+    optimizers.add(name, whole_optimizer_state(*strategy_, of_replicas, is_wanted));
+  if (!is_wanted) return {};
   StateValue::Dict shared;
   shared.add("model", dict_of(parameters_of(*model_[0])));
   shared.add("optimizers", std::move(optimizers));
@@ -174,8 +178,9 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const
   StateValue::Dict replicas = save_replicas(stacked);
   const StateValue metrics = metrics_.empty() ? StateValue() : save_metric_states(*strategy_, metrics_);
   const bool is_chief = strategy_->first_local_replica() == 0;
-  if (!is_chief && shard.count == 1) return {};
-  StateValue::Dict shared = save_shared();
+  const bool is_wanted = is_chief || shard.count > 1;
+  StateValue::Dict shared = save_shared(is_wanted);
+  if (!is_wanted) return {};
   if (shard.count > 1) {
     check_same_tensors(shared);
     shared = shard_of(shared, shard);

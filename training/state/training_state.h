@@ -104,7 +104,7 @@ class TrainingState {
   TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
-  StateValue::Dict save_shared() const;
+  StateValue::Dict save_shared(bool is_wanted) const;
   void check_same_tensors(const StateValue::Dict& shared) const;
   StateValue::Dict save_gradient_orders() const;
   StateValue::Dict save_replicas(const NamedTensors& stacked_buffers);

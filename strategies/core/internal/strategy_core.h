@@ -32,7 +32,8 @@ struct Strategy::Core {
   std::vector<ReplicaStream> streams;  // one per replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
   std::unique_ptr<CollectiveChannel> collectives;
-  Mesh mesh;  // of all replicas
+  Mesh mesh;                 // of all replicas
+  ShardingOptions sharding;  // with its axis, if the stage is not 0
   /// The channels along the mesh's axes; null: the same as `collectives`, with all replicas.
   std::vector<std::unique_ptr<CollectiveChannel>> axes;
   /// The replicas' modules are bound to these.
@@ -79,6 +80,9 @@ struct Strategy::Core {
     return best;
   }
 
+  /// Returns how an optimizer's state is divided, with new channels if they are not all replicas. A
+  /// collective of the workers. Rethrows errors of CrossDeviceOps::make_grouped_channel().
+  GradientSharding open_sharding() const;
   /// Opens the channels of the axes. Rethrows errors of CrossDeviceOps::make_grouped_channel().
   void open_axes();
   /// Returns the local replica's backends for each axis.
@@ -128,5 +132,9 @@ struct Strategy::Core {
       throw InvalidArgument("[" + config.name + "] " + call + " was called inside a scope's factory");
   }
 };
+
+/// Returns the sharding that `config` asks for, with its axis. Throws InvalidArgument as StrategyOptions
+/// says.
+ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh);
 
 }  // namespace lockstep

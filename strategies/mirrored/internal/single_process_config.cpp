@@ -69,6 +69,7 @@ StrategyConfig single_process_config(std::string name, Devices devices, Strategy
   config.intra_op_threads = options.intra_op_threads;
   config.seed = options.seed;
   config.mesh = options.mesh;
+  config.sharding = options.sharding;
   config.buckets = options.buckets;
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.communication.timeout.value_or(options.timeout);

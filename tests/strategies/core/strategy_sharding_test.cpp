@@ -5,11 +5,14 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/tanh_net.h"
+#include "lockstep/tests/support/worker_strategies.h"
+#include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {
 namespace {
@@ -17,28 +20,21 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class ShardedStrategy : public Strategy {
- public:
-  ShardedStrategy(int replicas, int stage) : Strategy(configure(replicas, stage)) {}
-
- private:
-  static StrategyConfig configure(int replicas, int stage) {
-    StrategyConfig config;
-    config.name = "ShardedStrategy";
-    config.devices = parse_devices(cpu_devices(replicas));
-    config.intra_op_threads = 1;
-    config.seed = 1;
-    config.buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128};
-    config.sharding = stage;
-    return config;
-  }
-};
+MirroredStrategy strategy_of(int replicas, const ShardingOptions& sharding, const Mesh& mesh = {}) {
+  return MirroredStrategy(cpu_devices(replicas),
+                          {.intra_op_threads = 1,
+                           .seed = 1,
+                           .mesh = mesh,
+                           .sharding = sharding,
+                           .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128}});
+}
 
 /// A training of TanhNet by one optimizer.
 template <typename Optimizer, typename Options>
 class NetTraining {
  public:
-  NetTraining(int replicas, int stage, const Options& options) : strategy(replicas, stage) {
+  NetTraining(int replicas, int stage, const Options& options, const Mesh& mesh = {})
+      : strategy(strategy_of(replicas, {.stage = stage}, mesh)) {
     torch::manual_seed(1);
     model.emplace(strategy.scope([](ReplicaContext&) { return TanhNet(); }));
     optimizer.emplace(strategy.scope(
@@ -65,7 +61,7 @@ class NetTraining {
     return model->local_values()[replica]->parameters();
   }
 
-  ShardedStrategy strategy;
+  MirroredStrategy strategy;
   std::optional<Mirrored<TanhNet>> model;
   std::optional<Mirrored<Optimizer>> optimizer;
 };
@@ -92,6 +88,76 @@ TEST(StrategySharding, TrainsAsWithoutInEachStage) {
       EXPECT_EQ(largest_difference(stage_1.parameters(replica), stage_1.parameters(0)), 0);
     }
   }
+}
+
+TEST(StrategySharding, TrainsAsWithoutOverOneAxisOfAMesh) {
+  using Adamw = NetTraining<torch::optim::AdamW, torch::optim::AdamWOptions>;
+  const auto options = torch::optim::AdamWOptions(0.02).weight_decay(0.1);
+  Adamw whole(4, 0, options);
+  for (int step = 0; step < 20; ++step) whole.step(step);
+  for (const Mesh& mesh : {Mesh{{"data", 2}, {"shard", 2}}, Mesh{{"shard", 2}, {"data", 2}},
+                           Mesh{{"data", 4}, {"shard", 1}}, Mesh{{"data", 1}, {"shard", 4}}}) {
+    for (const int stage : {1, 2}) {
+      SCOPED_TRACE(mesh.str() + " at stage " + std::to_string(stage));
+      Adamw sharded(4, stage, options, mesh);
+      EXPECT_THAT(sharded.strategy.describe(), HasSubstr(c10::str("sharding stage ", stage, " over shard")));
+      for (int step = 0; step < 20; ++step) sharded.step(step);
+      for (size_t replica = 0; replica < 4; ++replica) {
+        EXPECT_LT(largest_difference(sharded.parameters(replica), whole.parameters(0)), 1e-12);
+        EXPECT_EQ(largest_difference(sharded.parameters(replica), sharded.parameters(0)), 0);
+      }
+    }
+  }
+}
+
+TEST(StrategySharding, TrainsAsWithoutOverWorkers) {
+  SgdTraining whole(4, 0, kMomentum);
+  std::vector<torch::Tensor> start;
+  for (const auto& parameter : whole.parameters(0)) start.push_back(parameter.detach().clone());
+  for (int step = 0; step < 5; ++step) whole.step(step);
+  const auto expected = whole.parameters(0);
+  for (const auto& [mesh, stage] :
+       {std::pair(Mesh(), 1), std::pair(Mesh(), 2), std::pair(Mesh{{"data", 2}, {"shard", 2}}, 2),
+        std::pair(Mesh{{"shard", 2}, {"data", 2}}, 1)}) {
+    for (const auto& layout : {std::vector{2, 2}, std::vector{1, 3}}) {
+      SCOPED_TRACE(mesh.str() + " at stage " + std::to_string(stage));
+      expect_no_worker_failed(run_strategies(
+          layout,
+          [&](MultiWorkerMirroredStrategy& strategy) {
+            auto model = strategy.scope([&](ReplicaContext&) { return tanh_net_of(start); });
+            auto optimizer = strategy.scope(
+                [&](ReplicaContext& replica) { return Sgd(model[replica]->parameters(), kMomentum); });
+            for (int step = 0; step < 5; ++step) {
+              strategy.run(
+                  [step](ReplicaContext& replica, TanhNet& own, Sgd& of_replica) {
+                    SgdTraining::backward(replica, own, of_replica, step);
+                    replica.apply_gradients(of_replica, {.clip_norm = 2.0});
+                  },
+                  model, optimizer);
+            }
+            for (const auto& own : model.local_values())
+              EXPECT_LT(largest_difference(own->parameters(), expected), 1e-12);
+          },
+          [&](int, WorkerSetUp& set_up) {
+            set_up.options.mesh = mesh;
+            set_up.options.sharding.stage = stage;
+            set_up.options.buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128};
+          }));
+    }
+  }
+}
+
+TEST(StrategySharding, RefusesWhatItCannotDivide) {
+  const auto error_of = [](const StrategyOptions& options) {
+    return message_of<InvalidArgument>([&] { MirroredStrategy(cpu_devices(2), options); });
+  };
+  EXPECT_THAT(error_of({.sharding = {.stage = 4}}), HasSubstr("expected stage 0, 1 or 2, but got 4"));
+  EXPECT_THAT(error_of({.sharding = {.axis = "data"}}), HasSubstr("a stage of 1 or 2 with the axis data"));
+  EXPECT_THAT(error_of({.sharding = {.stage = 1, .axis = "shard"}}),
+              HasSubstr("an axis of the mesh data=2, but got 'shard'"));
+  StrategyOptions compressed{.sharding = {.stage = 1}};
+  compressed.communication.gradient_compression = make_gradient_compression("float16");
+  EXPECT_THAT(error_of(compressed), HasSubstr("sharding: expected no gradient compression"));
 }
 
 TEST(StrategySharding, ReducedGradientsAreWholeInStage1AndRefusedInStage2) {
@@ -158,7 +224,7 @@ TEST(StrategySharding, AStepThatWasCutOffCannotBeRepairedAndTheErrorSaysHowToGoO
 }
 
 TEST(StrategySharding, RefusesAnOptimizerThatIsNotElementwiseInScope) {
-  ShardedStrategy strategy(2, 1);
+  auto strategy = strategy_of(2, {.stage = 1});
   auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
   try {
     strategy.scope([&](ReplicaContext& replica) {

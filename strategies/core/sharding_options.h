@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+/// How the replicas along one axis of the mesh divide the memory of training among them, instead of each
+/// holding all of it (ZeRO; Rajbhandari et al., 2020).
+///
+/// Example:
+///
+///     MirroredStrategy strategy(cpu_devices(4), {.sharding = {.stage = 2}});
+struct ShardingOptions {
+  /// 0: each replica holds everything. 1: each keeps the optimizers' state of its part of the parameters, and
+  /// steps that part. 2: each keeps the gradients of its part only, too.
+  int stage = 0;
+  /// The axis. The other axes have copies of what its replicas hold together. Empty: "shard" if the mesh has
+  /// it, and otherwise the last one.
+  std::string axis;
+};
+
+}  // namespace lockstep
