@@ -40,6 +40,7 @@ constexpr std::array kKnownParts{
     KnownPart{"torch_compiled_process", kOnCpu, 0},
     KnownPart{"tensorflow", kOnCpu, kOnCpu, BenchmarkModel::kMobileNetV2},
     KnownPart{"memory", kOnCpu, kOnCpu},
+    KnownPart{"sharding", kEverywhere, 0},
     KnownPart{"recompute", kOnCpu | kOnOneGpu, 0, BenchmarkModel::kGpt},
     KnownPart{"start", kEverywhere, kOnCpu},
     // Each worker has a GPU of its own: NCCL does not connect processes that share one.

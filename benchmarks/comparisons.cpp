@@ -31,6 +31,8 @@ constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kWorkersAgainstTorch{Bar::Side::kAtLeast, 1.2};
 constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
+constexpr Bar kStage1{Bar::Side::kAtLeast, 0.97};
+constexpr Bar kStage2{Bar::Side::kAtLeast, 0.95};
 // At most 1.4 times the time.
 constexpr Bar kRecomputation{Bar::Side::kAtLeast, 0.714};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
@@ -183,6 +185,17 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
   const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   report.add_speed(replicas(options.num_replicas), c10::str(options.num_replicas, " independent threads"),
                    measure_seconds(options, *independent, *own), work_of(options), kAgainstIndependentLoops);
+}
+
+void compare_sharding(const BenchmarkOptions& options, Report& report) {
+  const auto whole = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
+  for (const int stage : {1, 2}) {
+    const auto sharded =
+        make_strategy_loop(options.workload, {.num_replicas = options.num_replicas, .sharding = stage});
+    report.add_speed(c10::str(replicas(options.num_replicas), ", sharding stage ", stage),
+                     replicas(options.num_replicas), measure_seconds(options, *whole, *sharded),
+                     work_of(options), stage == 1 ? kStage1 : kStage2);
+  }
 }
 
 void compare_recomputation(const BenchmarkOptions& options, Report& report) {

@@ -73,6 +73,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"images", compare_images_with_one_batch, &BenchmarkOptions::images, "no --images"},
       {"ops", compare_cross_device_ops},
       {"memory", compare_memory},
+      {"sharding", compare_sharding},
       {"recompute", compare_recomputation},
       {"start", measure_starts},
       {"workers", compare_workers},

@@ -58,6 +58,7 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
   StrategyOptions result;
   if (share_a_gpu(workload, options)) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
+  result.sharding.stage = options.sharding;
   result.communication.gradient_compression = make_gradient_compression(options.gradient_compression);
   return result;
 }

@@ -15,6 +15,8 @@ struct StrategyLoopOptions {
   std::optional<int64_t> bucket_bytes;
   /// Of gradients between processes, as make_gradient_compression() names it.
   std::string gradient_compression = "none";
+  /// Stage of ShardingOptions.
+  int sharding = 0;
   /// Gradients leave while backward still runs; else all of them once it has ended.
   bool overlaps = true;
   /// The cluster of which this process is a worker with one replica, `num_replicas` being those of all; null:

@@ -123,6 +123,8 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     flags += " --cross-device-ops " + choice.cross_device_ops;
   }
   if (!choice.mesh.empty()) flags += " --mesh " + choice.mesh;
+  if (choice.sharding > 0) flags += c10::str(" --sharding ", choice.sharding);
+  request.options.sharding.stage = choice.sharding;
   try {
     if (!choice.mesh.empty()) request.options.mesh = parse_mesh(choice.mesh);
     auto made = make_strategy(choice.strategy, request);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kServers = "parameter_server";
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
+constexpr IntegerRange kStages{.least = 0, .most = 2};
 constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
 constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
 
@@ -39,6 +40,10 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "Axes of the replicas of all workers with their sizes, such as data=2,shard=2. The last one should "
        "lie "
        "within a process (default: one axis data)"},
+      {"Strategy", "sharding", "N",
+       "Divide memory among the replicas along the axis shard, or else the last one: 0 (nothing), 1 (the "
+       "optimizer's state) or 2 (gradients, too)",
+       fmt::format("{}", defaults.sharding)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops, FlagRole::kOperation},
@@ -81,6 +86,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.replicas_per_device =
       static_cast<int>(given.integer("replicas-per-device", kThreads, choice.replicas_per_device));
   if (given.has("mesh")) choice.mesh = given.text("mesh");
+  choice.sharding = static_cast<int>(given.integer("sharding", kStages, choice.sharding));
   choice.cross_device_ops =
       given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
                  choice.cross_device_ops);
@@ -113,6 +119,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"replicas", settings::count(choice.replicas)},
           {"replicas-per-device", where(choice.replicas == 0, int64_t{choice.replicas_per_device})},
           {"mesh", settings::text(choice.mesh)},
+          {"sharding", int64_t{choice.sharding}},
           {"cross-device-ops", choice.cross_device_ops},
           {"communication-timeout", choice.communication_timeout_seconds},
           {"threads", settings::count(choice.threads)},
