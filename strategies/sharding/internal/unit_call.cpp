@@ -159,8 +159,14 @@ void UnitCall::drop() noexcept {
 void UnitCall::lead_parameters() {
   const auto node = node_.lock();
   const auto parameters = unit_->parameters();
-  uint32_t number = 0;
-  for (const size_t place : places_) autograd::set_gradient_edge(parameters[place], {node, number++});
+  size_t next = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (node && next < places_.size() && places_[next] == i) {
+      autograd::set_gradient_edge(parameters[i], {node, static_cast<uint32_t>(next++)});
+    } else if (autograd::grad_fn_unsafe(parameters[i]) != nullptr) {
+      autograd::set_gradient_edge(parameters[i], {});
+    }
+  }
 }
 
 void UnitCall::lead_nowhere() {

@@ -1,6 +1,8 @@
 // Mistakes in the use of sharded units end with an error that names the unit, and everything can be used
 // afterwards.
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <stdexcept>
 #include <string>
@@ -14,7 +16,7 @@ namespace {
 
 using torch::nn::Linear;
 
-constexpr int kRanks = 2;
+constexpr int kRanksOfErrors = 2;
 
 std::string error_of(const std::function<void()>& function) {
   try {
@@ -49,7 +51,7 @@ class ShardedErrorsTest : public testing::Test {
       auto& own = model(rank);
       own->zero_grad();
       EXPECT_EQ(gathered_units(*own).counts().units, 0);
-      own->forward(x_).square().sum().div(kRanks).backward();
+      own->forward(x_).square().sum().div(kRanksOfErrors).backward();
     });
     expect_same(assembled(models_, true), parameters_of(plain, true));
   }
@@ -64,7 +66,7 @@ class ShardedErrorsTest : public testing::Test {
     return "no error";
   }
 
-  ShardedRanks ranks_{kRanks};
+  ShardedRanks ranks_{kRanksOfErrors};
   std::vector<Sharded<MlpBlock>> models_;
   torch::Tensor x_ = torch::randn({3, 5}, torch::kDouble);
 };
@@ -100,7 +102,6 @@ TEST_F(ShardedErrorsTest, OptionsMustFit) {
 }
 
 TEST_F(ShardedErrorsTest, NamesAParameterThatCannotBeCut) {
-  torch::nn::Module shared("block");
   const auto refused = [](const std::function<void(torch::nn::Module&)>& fill) {
     const auto block = std::make_shared<torch::nn::Module>("block");
     fill(*block);
@@ -200,7 +201,7 @@ TEST_F(ShardedErrorsTest, GradientsCannotBeDifferentiatedAgain) {
 }
 
 TEST_F(ShardedErrorsTest, AGraphCannotBeUsedTwiceUnlessItIsRetained) {
-  std::vector<torch::Tensor> results(kRanks);
+  std::vector<torch::Tensor> results(kRanksOfErrors);
   const auto errors = ranks_.errors_of([&](int rank) {
     auto& y = results[static_cast<size_t>(rank)];
     y = model(rank)->forward(x_);
@@ -239,7 +240,7 @@ struct LeakingImpl : MlpBlockImpl {
 TORCH_MODULE(Leaking);
 
 TEST_F(ShardedErrorsTest, ATensorThatForwardDoesNotReturnHasNoBackward) {
-  std::vector<Leaking> blocks(kRanks, Leaking(nullptr));
+  std::vector<Leaking> blocks(kRanksOfErrors, Leaking(nullptr));
   size_t made = 0;
   auto models = ranks_.make(
       [&](const ShardingOptions& options) { return Sharded<Leaking>(options, blocks[made++] = Leaking()); });

@@ -11,28 +11,29 @@ namespace {
 
 using torch::nn::Linear;
 
-constexpr int kRanks = 2;
+constexpr int kRanksOfMemory = 2;
 constexpr int64_t kUnits = 4;
-constexpr int64_t kWidth = 512;
+constexpr int64_t kWidthOfLayers = 512;
 /// Of one unit.
-constexpr int64_t kBytes = kWidth * (kWidth + 1) * 4;
+constexpr int64_t kBytes = kWidthOfLayers * (kWidthOfLayers + 1) * 4;
 /// Activations of a few rows, nodes' tensors, and pieces of sums.
 constexpr int64_t kSmall = kBytes / 8;
 
 std::vector<ElementFactory> layers() {
   std::vector<ElementFactory> layers;
-  for (int64_t i = 0; i < kUnits; ++i) layers.emplace_back([] { return Linear(kWidth, kWidth); });
+  for (int64_t i = 0; i < kUnits; ++i)
+    layers.emplace_back([] { return Linear(kWidthOfLayers, kWidthOfLayers); });
   return layers;
 }
 
 TEST(ShardedMemoryTest, ConstructionNeedsTheShardsAndOneUnit) {
   for (const int index : {0, 1}) {
     const CountedMemory memory;
-    const auto model = shard_elements(layers(), {.index = index, .size = kRanks});
-    EXPECT_LE(memory.now(), kUnits * kBytes / kRanks + kSmall);
-    EXPECT_GE(memory.now(), kUnits * kBytes / kRanks);
-    EXPECT_LE(memory.peak(), kUnits * kBytes / kRanks + kBytes + kSmall);
-    EXPECT_GE(memory.peak(), (kUnits - 1) * kBytes / kRanks + kBytes);
+    const auto model = shard_elements(layers(), {.index = index, .size = kRanksOfMemory});
+    EXPECT_LE(memory.now(), kUnits * kBytes / kRanksOfMemory + kSmall);
+    EXPECT_GE(memory.now(), kUnits * kBytes / kRanksOfMemory);
+    EXPECT_LE(memory.peak(), kUnits * kBytes / kRanksOfMemory + kBytes + kSmall);
+    EXPECT_GE(memory.peak(), (kUnits - 1) * kBytes / kRanksOfMemory + kBytes);
   }
 }
 
@@ -55,7 +56,7 @@ Usage usage_of(int num_ranks, const ShardingOptions& options = {}, const UnitPol
   ranks.run([&](int rank) {
     auto& model = models[static_cast<size_t>(rank)];
     for (auto& parameter : model->parameters()) parameter.mutable_grad() = torch::zeros_like(parameter);
-    const auto x = torch::randn({4, kWidth});
+    const auto x = torch::randn({4, kWidthOfLayers});
     CountedMemory memory;
     auto y = model->forward(x);
     const int64_t after_forward = memory.now();
@@ -69,21 +70,21 @@ Usage usage_of(int num_ranks, const ShardingOptions& options = {}, const UnitPol
 }
 
 TEST(ShardedMemoryTest, ForwardKeepsNoWeightsAndGathersOneUnitAtATime) {
-  const auto usage = usage_of(kRanks);
+  const auto usage = usage_of(kRanksOfMemory);
   EXPECT_LE(usage.after_forward, kSmall);
   EXPECT_GE(usage.peak_of_forward, kBytes);
   EXPECT_LE(usage.peak_of_forward, kBytes + kSmall);
 }
 
 TEST(ShardedMemoryTest, BackwardNeedsOneUnitsWeightsAndItsGradients) {
-  const auto usage = usage_of(kRanks);
+  const auto usage = usage_of(kRanksOfMemory);
   EXPECT_GE(usage.peak_of_backward, 2 * kBytes);
   EXPECT_LE(usage.peak_of_backward, 2 * kBytes + kSmall);
   EXPECT_LE(usage.after_backward, kSmall);
 }
 
 TEST(ShardedMemoryTest, CountsOneUnitThatIsGatheredTwice) {
-  const auto counts = usage_of(kRanks).counts;
+  const auto counts = usage_of(kRanksOfMemory).counts;
   EXPECT_EQ(counts.units, 0);
   EXPECT_EQ(counts.most_units, 1);
   EXPECT_EQ(counts.bytes, 0);
@@ -94,7 +95,7 @@ TEST(ShardedMemoryTest, CountsOneUnitThatIsGatheredTwice) {
 }
 
 TEST(ShardedMemoryTest, UnitsThatAreKeptAreGatheredOnce) {
-  const auto usage = usage_of(kRanks, {.keep_until_backward = true});
+  const auto usage = usage_of(kRanksOfMemory, {.keep_until_backward = true});
   EXPECT_GE(usage.after_forward, kUnits * kBytes);
   EXPECT_LE(usage.after_forward, kUnits * kBytes + kSmall);
   EXPECT_LE(usage.after_backward, kSmall);
@@ -104,7 +105,7 @@ TEST(ShardedMemoryTest, UnitsThatAreKeptAreGatheredOnce) {
 }
 
 TEST(ShardedMemoryTest, ElementsJoinUntilAUnitHasTheBytes) {
-  const auto usage = usage_of(kRanks, {}, {.min_unit_bytes = kBytes + 1});
+  const auto usage = usage_of(kRanksOfMemory, {}, {.min_unit_bytes = kBytes + 1});
   EXPECT_EQ(usage.counts.gathers, 2 * kUnits / 2);
   EXPECT_GE(usage.counts.most_bytes, 2 * kBytes);
   EXPECT_LE(usage.peak_of_forward, 2 * kBytes + kSmall);
@@ -117,14 +118,14 @@ TEST(ShardedMemoryTest, OneRankKeepsItsParametersWithoutACopy) {
 }
 
 TEST(ShardedMemoryTest, AGraphThatIsDroppedFreesTheUnitsThatItKept) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfMemory);
   auto models = ranks.make([](ShardingOptions options) {
     options.keep_until_backward = true;
     return shard_elements(layers(), options);
   });
   ranks.run([&](int rank) {
     auto& model = models[static_cast<size_t>(rank)];
-    auto y = model->forward(torch::randn({4, kWidth}));
+    auto y = model->forward(torch::randn({4, kWidthOfLayers}));
     EXPECT_EQ(gathered_units(*model).counts().units, kUnits);
     y.reset();
     EXPECT_EQ(gathered_units(*model).counts().units, 0);
@@ -134,12 +135,15 @@ TEST(ShardedMemoryTest, AGraphThatIsDroppedFreesTheUnitsThatItKept) {
 TEST(ShardedMemoryTest, AUnitAndItsGraphLeaveNothingBehind) {
   const CountedMemory memory;
   {
-    auto unit = std::make_shared<ShardedImpl<Linear>>(ShardingOptions{}, kWidth, kWidth);
-    const auto y = unit->forward(torch::randn({4, kWidth}));
+    auto unit = std::make_shared<ShardedImpl<Linear>>(ShardingOptions{}, kWidthOfLayers, kWidthOfLayers);
+    const auto y = unit->forward(torch::randn({4, kWidthOfLayers}));
     unit.reset();
     y.sum().backward();  // The graph holds what it needs.
   }
-  { const auto unit = Sharded<Linear>(ShardingOptions{}, kWidth, kWidth)(torch::randn({4, kWidth})); }
+  {
+    const auto unit =
+        Sharded<Linear>(ShardingOptions{}, kWidthOfLayers, kWidthOfLayers)(torch::randn({4, kWidthOfLayers}));
+  }
   EXPECT_EQ(memory.now(), 0);
 }
 

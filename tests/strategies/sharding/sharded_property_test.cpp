@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kWidth = 3;
+constexpr int64_t kWidthOfParts = 3;
 
 /// How a random module is made: which of its parts are units.
 struct Plan {
@@ -57,7 +57,8 @@ void RandomBlockImpl::add_part(const std::string& name, Plan& plan, int depth) {
     }
   } else {
     const bool is_shared = last_weight.defined() && plan.draw(0.3);
-    auto weight = is_shared ? last_weight : torch::randn({kWidth, kWidth}, torch::kDouble) * 0.5;
+    auto weight =
+        is_shared ? last_weight : torch::randn({kWidthOfParts, kWidthOfParts}, torch::kDouble) * 0.5;
     const bool requires_grad = is_shared ? weight.requires_grad() : plan.draw(0.8);
     last_weight = register_parameter(name, weight, requires_grad);
     part = [weight = last_weight](const torch::Tensor& x) { return x + torch::tanh(x.matmul(weight.t())); };
@@ -86,7 +87,7 @@ TEST_P(ShardedPropertyTest, RandomModulesComputeOneDevicesNumbers) {
   });
   expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
   for (int step = 0; step < 2; ++step) {
-    const auto batch = torch::randn({5, kWidth}, torch::kDouble);
+    const auto batch = torch::randn({5, kWidthOfParts}, torch::kDouble);
     const auto whole = batch.clone().requires_grad_();
     const auto expected = plain->forward(whole);
     expected.square().sum().backward();

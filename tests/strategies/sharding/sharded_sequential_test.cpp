@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kRanksOfSequences = 2;
 
 std::vector<ElementFactory> elements() {
   return {[] { return MlpBlock(); }, [] { return torch::nn::Tanh(); }, [] { return MlpBlock(5, 3); },
@@ -40,7 +40,7 @@ std::vector<std::string> names_of(ShardedSequential& model) {
 
 void expect_the_sequences_numbers(const std::function<ShardedSequential(const ShardingOptions&)>& make,
                                   const std::vector<std::string>& units) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfSequences);
   auto plain = plain_elements();
   auto sharded = ranks.make(make);
   EXPECT_EQ(names_of(sharded[0]), units);
@@ -48,10 +48,10 @@ void expect_the_sequences_numbers(const std::function<ShardedSequential(const Sh
   const auto batch = torch::randn({6, 5}, torch::kDouble);
   const auto expected = plain->forward(batch);
   expected.square().sum().backward();
-  std::vector<torch::Tensor> results(kRanks);
+  std::vector<torch::Tensor> results(kRanksOfSequences);
   ranks.run([&](int rank) {
     const auto self = static_cast<size_t>(rank);
-    results[self] = sharded[self]->forward(batch.tensor_split(kRanks)[self]);
+    results[self] = sharded[self]->forward(batch.tensor_split(kRanksOfSequences)[self]);
     results[self].square().sum().backward();
   });
   EXPECT_LE(largest_difference({torch::cat(results)}, {expected}), kExact);
@@ -103,7 +103,7 @@ TEST(ShardedSequentialTest, CanBePartOfAUnit) {
     MlpBlock first{nullptr};
     ShardedSequential rest{nullptr};
   };
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfSequences);
   torch::manual_seed(5);
   MlpBlock first;
   torch::nn::Sequential rest;

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-std::vector<std::string> devices(int count) {
+std::vector<std::string> cpus(int count) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back("cpu:" + std::to_string(i));
   return names;
@@ -51,7 +51,7 @@ TEST_P(ShardedStrategyTest, TrainsAConvolutionalNetAsOneDevice) {
   torch::nn::Sequential plain;
   for (int i = 0; i < 3; ++i) plain->push_back(std::make_shared<PlainImageBlock>());
   torch::manual_seed(3);
-  MirroredStrategy strategy(devices(replicas), {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpus(replicas), {.intra_op_threads = 1});
   auto model = strategy.scope([](ReplicaContext& replica) {
     std::vector<ElementFactory> blocks;
     for (int i = 0; i < 3; ++i) {
@@ -92,7 +92,7 @@ TEST_P(ShardedStrategyTest, TrainsAConvolutionalNetAsOneDevice) {
 }
 
 TEST_P(ShardedStrategyTest, ReplicasKeepTheirOwnPartsAndEqualBuffers) {
-  MirroredStrategy strategy(devices(GetParam()), {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpus(GetParam()), {.intra_op_threads = 1});
   auto model =
       strategy.scope([](ReplicaContext& replica) { return Sharded<AttentionBlock>(place_of(replica)); });
   int64_t elements = 0;
@@ -105,7 +105,7 @@ TEST_P(ShardedStrategyTest, ReplicasKeepTheirOwnPartsAndEqualBuffers) {
 }
 
 TEST_P(ShardedStrategyTest, AReplicaThatThrowsInAUnitLeavesTheStrategyUsable) {
-  MirroredStrategy strategy(devices(GetParam()), {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpus(GetParam()), {.intra_op_threads = 1});
   auto model =
       strategy.scope([](ReplicaContext& replica) { return Sharded<AttentionBlock>(place_of(replica)); });
   const auto step = [&](ReplicaContext& replica, Sharded<AttentionBlock>& own, bool fails) {
@@ -118,7 +118,7 @@ TEST_P(ShardedStrategyTest, AReplicaThatThrowsInAUnitLeavesTheStrategyUsable) {
 }
 
 TEST_P(ShardedStrategyTest, RefusesUnitsOfAnotherNumberOfParts) {
-  MirroredStrategy strategy(devices(GetParam()), {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpus(GetParam()), {.intra_op_threads = 1});
   EXPECT_THROW(strategy.scope([](ReplicaContext& replica) {
     return Sharded<AttentionBlock>(ShardingOptions{.index = replica.replica_id(), .size = 8});
   }),

@@ -72,7 +72,7 @@ Outcome on_ranks(ShardedRanks& ranks, std::vector<Model>& models, const torch::T
   return {torch::cat(results), torch::cat(gradients), assembled(models, true)};
 }
 
-void expect_same(const Outcome& given, const Outcome& expected) {
+void expect_same_outcome(const Outcome& given, const Outcome& expected) {
   EXPECT_LE(
       largest_difference({given.result, given.input_gradient}, {expected.result, expected.input_gradient}),
       kExact);
@@ -89,7 +89,7 @@ void expect_the_blocks_numbers(int num_ranks, const torch::Tensor& batch) {
   auto sharded = sharded_blocks<Block>(ranks);
   expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
   const auto expected = on_one_device(plain, batch);
-  expect_same(on_ranks(ranks, sharded, batch), expected);
+  expect_same_outcome(on_ranks(ranks, sharded, batch), expected);
 }
 
 TEST_P(ShardedTest, ComputesAnMlpsNumbers) {

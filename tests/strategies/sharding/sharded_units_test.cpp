@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kRanksOfUnits = 3;
 
 torch::Tensor batch_of(int64_t rows, int64_t width) {
   torch::manual_seed(11);
@@ -28,14 +28,14 @@ torch::Tensor batch_of(int64_t rows, int64_t width) {
 /// sums of the gradients.
 template <typename Block, typename Step, typename... Args>
 void expect_equal_gradients(const Step& step, const Args&... args) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   Block plain(args...);
   auto sharded = ranks.make([&](const ShardingOptions& options) { return Sharded<Block>(options, args...); });
   expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
   const auto batch = batch_of(7, 5);
   step(plain, batch);
-  const auto parts = batch.tensor_split(kRanks);
+  const auto parts = batch.tensor_split(kRanksOfUnits);
   ranks.run([&](int rank) {
     const auto self = static_cast<size_t>(rank);
     step(sharded[self], parts[self]);
@@ -157,13 +157,13 @@ struct MixedBlockImpl : torch::nn::Module {
 TORCH_MODULE(MixedBlock);
 
 TEST(ShardedUnitsTest, TakesParametersOfSeveralDtypesAndAnySize) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   MixedBlock plain;
   auto sharded = ranks.make([&](const ShardingOptions& options) { return Sharded<MixedBlock>(options); });
   const auto batch = batch_of(7, 5);
   plain->forward(batch).square().sum().backward();
-  const auto parts = batch.tensor_split(kRanks);
+  const auto parts = batch.tensor_split(kRanksOfUnits);
   ranks.run([&](int rank) {
     sharded[static_cast<size_t>(rank)]->forward(parts[static_cast<size_t>(rank)]).square().sum().backward();
   });
@@ -191,7 +191,7 @@ struct NestedBlockImpl : torch::nn::Module {
 };
 
 TEST(ShardedUnitsTest, AUnitInAUnitIsCutOnce) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   const auto plain = std::make_shared<NestedBlockImpl<MlpBlock>>([] { return MlpBlock(); });
   using Nested = NestedBlockImpl<Sharded<MlpBlock>>;
@@ -202,7 +202,7 @@ TEST(ShardedUnitsTest, AUnitInAUnitIsCutOnce) {
   expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
   const auto batch = batch_of(7, 5);
   plain->forward(batch).square().sum().backward();
-  const auto parts = batch.tensor_split(kRanks);
+  const auto parts = batch.tensor_split(kRanksOfUnits);
   ranks.run([&](int rank) {
     const auto self = static_cast<size_t>(rank);
     sharded[self]->forward(parts[self]).square().sum().backward();
@@ -411,7 +411,7 @@ TEST(ShardedUnitsTest, FollowsAChangeOfDtype) {
 }
 
 TEST(ShardedUnitsTest, GivesCopiesOfTheWholeParameters) {
-  ShardedRanks ranks(kRanks);
+  ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   ConvBlock plain;
   auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<ConvBlock>(options); });

@@ -89,7 +89,9 @@ NamedTensors assembled(const std::vector<Model>& models, bool gradients) {
       if (!value.defined()) value = torch::zeros_like(parameter);
       const auto* shard = sharded_parameter_of(parameter);
       if (shard == nullptr) {
-        if (rank > 0) EXPECT_TRUE(bit_equal({whole[item.key()]}, {value})) << item.key();
+        if (rank > 0) {
+          EXPECT_TRUE(bit_equal({whole[item.key()]}, {value})) << item.key();
+        }
         whole[item.key()] = value.clone();
         continue;
       }
