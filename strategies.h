@@ -12,4 +12,6 @@
 #include "lockstep/strategies/nn/sharded_embedding.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/strategies/sharding/sharded.h"
+#include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/strategies/training_steps.h"

@@ -7,12 +7,16 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 
 namespace lockstep {
 namespace {
 
 std::string shape_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
+  // The ranks' parts may differ in length.
+  if (const auto* shard = sharded_parameter_of(tensor))
+    return c10::str("a part of ", c10::toString(tensor.scalar_type()), " ", at::IntArrayRef(shard->sizes));
   return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
 }
 
@@ -47,7 +51,7 @@ std::vector<std::pair<std::string, at::Tensor>> named_state(const torch::nn::Mod
 }
 
 bool stands_for_table(const at::Tensor& tensor) {
-  return tensor.requires_grad() && tensor.dim() > 0 && tensor.layout() == at::kStrided &&
+  return tensor.defined() && tensor.requires_grad() && tensor.dim() > 0 && tensor.layout() == at::kStrided &&
          tensor.stride(0) == 0 && tensor.size(0) > 1;
 }
 
@@ -101,8 +105,9 @@ void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source
     const auto to = named_state(*replicas[replica]);
     for (size_t i = 0; i < from.size(); ++i) {
       at::Tensor target = to[i].second;
-      if (target.defined() && !stands_for_table(target) && !sums.contains(from[i].first))
-        target.copy_(from[i].second);
+      const bool has_own_values =
+          stands_for_table(target) || sums.contains(from[i].first) || sharded_parameter_of(target) != nullptr;
+      if (target.defined() && !has_own_values) target.copy_(from[i].second);
     }
   }
 }

@@ -3,9 +3,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <typeindex>
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
@@ -47,6 +49,15 @@ class ReplicaCollectives {
   /// not throw.
   WaitClock& waits() const { return *waits_; }
 
+  /// Returns the replica's only object of this type, which its modules share. The first call makes it. Call
+  /// it in bind(): it is not thread-safe.
+  template <typename T>
+  std::shared_ptr<T> shared() const {
+    auto& object = shared_[std::type_index(typeid(T))];
+    if (object == nullptr) object = std::make_shared<T>();
+    return std::static_pointer_cast<T>(object);
+  }
+
   /// Marks, while it lives, that the thread that made it is inside a run of this replica. `waits` must
   /// outlive it.
   class Run {
@@ -73,6 +84,7 @@ class ReplicaCollectives {
   c10::intrusive_ptr<c10d::Backend> backend_;  // Only thread_ may use it.
   std::vector<ReplicaBackends> along_axes_;    // The same.
   WaitClock* waits_ = nullptr;                 // The same.
+  mutable std::map<std::type_index, std::shared_ptr<void>> shared_;
 };
 
 /// Base of modules that work together with the other replicas' copies of themselves. Strategy::scope() and

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The place of a tensor that holds a rank's part of a parameter. The ranks along `axis` together hold all of
+/// it.
+struct ParameterShard {
+  std::string name;              ///< of the parameter, in the module that cut it
+  std::vector<int64_t> sizes;    ///< of the whole parameter
+  std::vector<int64_t> strides;  ///< of the whole parameter, which is dense
+  /// First of this rank's elements, among the parameter's elements in the order of memory.
+  int64_t offset = 0;
+  int64_t length = 0;  ///< number of this rank's elements; 0 on ranks that hold none
+  std::string axis;    ///< axis of the mesh whose ranks hold the other parts
+
+  int64_t num_elements() const;  ///< of the whole parameter
+};
+
+/// Marks `tensor`, which is one-dimensional, as such a part. Aliases made by detach() have the mark, too, and
+/// set_data() keeps it. Copies do not have it.
+void mark_shard(const at::Tensor& tensor, ParameterShard shard);
+
+/// Returns what mark_shard() was given, or null if `tensor` is no part of a parameter. Valid as long as the
+/// tensor. Any thread may call it.
+///
+/// Example:
+///
+///     for (const auto& parameter : model->parameters()) {
+///       const auto* shard = sharded_parameter_of(parameter);
+///       count += shard != nullptr ? shard->num_elements() : parameter.numel();
+///     }
+const ParameterShard* sharded_parameter_of(const at::Tensor& tensor);
+
+}  // namespace lockstep

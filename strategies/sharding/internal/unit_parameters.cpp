@@ -1,0 +1,211 @@
+#include "lockstep/strategies/sharding/internal/unit_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/runtime/replicas/parameter_shard.h"
+
+namespace lockstep {
+namespace {
+
+int64_t rounded_up(int64_t number, int64_t unit) {
+  return (number + unit - 1) / unit * unit;
+}
+
+/// Returns elements of a flat tensor as a tensor that is no view for autograd: a leaf, or a gradient.
+at::Tensor elements_of(const at::Tensor& flat, int64_t begin, int64_t length) {
+  return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + begin, {length}, {1});
+}
+
+/// The elements of a dense tensor in the order of memory.
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+/// Backends sum real numbers.
+at::Tensor as_real(const at::Tensor& flat) {
+  return flat.is_complex() ? at::view_as_real(flat).flatten() : flat;
+}
+
+}  // namespace
+
+UnitParameters::UnitParameters(std::vector<UnitParameter> parameters, Part part)
+    : parameters_(std::move(parameters)), part_(std::move(part)) {
+  const at::NoGradGuard no_grad;
+  const at::TensorOptions options = parameters_.front().tensor.options().requires_grad(false);
+  element_size_ = parameters_.front().tensor.element_size();
+  const int64_t aligned = std::max<int64_t>(1, kAlignment / element_size_);
+  int64_t end = 0;
+  for (const auto& [name, tensor] : parameters_) {
+    begins_.push_back(end);
+    sizes_.push_back(tensor.sizes().vec());
+    strides_.push_back(tensor.strides().vec());
+    end = rounded_up(end + tensor.numel(), aligned);
+  }
+  part_elements_ = rounded_up((end + part_.size - 1) / part_.size, aligned);
+  own_part_ = at::zeros({part_elements_}, options);
+  make_storage();
+  make_guards();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    auto& tensor = parameters_[i].tensor;
+    auto shard = shard_of(own_part_, i);
+    const int64_t begin = std::max(begins_[i], part_.index * part_elements_) - begins_[i];
+    if (shard.numel() > 0) shard.copy_(in_memory_order(tensor).narrow(0, begin, shard.numel()));
+    mark_shard(shard, {.name = parameters_[i].name,
+                       .sizes = sizes_[i],
+                       .strides = strides_[i],
+                       .offset = shard.numel() > 0 ? begin : 0,
+                       .length = shard.numel(),
+                       .axis = part_.axis});
+    shards_.push_back(shard.set_requires_grad(tensor.requires_grad()));
+    tensor.set_requires_grad(false);
+    tensor.mutable_grad().reset();
+    place(i, guards_[i]);
+  }
+  if (part_.size == 1) place(own_part_.storage());
+}
+
+at::Tensor UnitParameters::shard_of(const at::Tensor& part, size_t index) const {
+  const int64_t numel = c10::multiply_integers(sizes_[index]);
+  const int64_t part_begin = part_.index * part_elements_;
+  const int64_t begin = std::clamp(begins_[index], part_begin, part_begin + part_elements_);
+  const int64_t end = std::clamp(begins_[index] + numel, part_begin, part_begin + part_elements_);
+  return elements_of(part, begin - part_begin, end - begin);
+}
+
+/// One storage for as long as the parameters stay on their device: the views that backward keeps share it.
+void UnitParameters::make_storage() {
+  whole_ = at::empty({0}, options());
+  auto* tensor = whole_.unsafeGetTensorImpl();
+  tensor->set_sizes_contiguous({part_elements_ * part_.size});
+}
+
+void UnitParameters::make_guards() {
+  guards_.clear();
+  guards_.reserve(parameters_.size());
+  for (const auto& [name, tensor] : parameters_) {
+    const at::Tensor empty = at::empty({0}, options());
+    auto* storage = empty.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    storage->set_nbytes(static_cast<size_t>(num_bytes()));
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        c10::str("[Sharded] parameter '", name, "' of unit '", part_.unit,
+                 "' is cut over the ranks, and is whole only while the unit's forward or backward runs: it "
+                 "cannot be read, changed or used outside of them. Use it in the unit's forward only, and "
+                 "return whatever has a gradient from there; the unit's parameters() are the shards"));
+    guards_.push_back(empty.storage());
+  }
+}
+
+void UnitParameters::rename(const std::string& unit) {
+  part_.unit = unit;
+  make_guards();
+  if (part_.size > 1 && whole_.storage().nbytes() == 0) {
+    for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+  }
+}
+
+void UnitParameters::place(size_t index, const c10::Storage& storage) const {
+  auto* tensor = parameters_[index].tensor.unsafeGetTensorImpl();
+  tensor->set_allow_tensor_metadata_change(true);
+  tensor->set_storage_keep_dtype(storage);
+  tensor->set_sizes_and_strides(sizes_[index], strides_[index], begins_[index]);
+}
+
+void UnitParameters::place(const c10::Storage& storage) {
+  for (size_t i = 0; i < parameters_.size(); ++i) place(i, storage);
+}
+
+void UnitParameters::follow_shards() {
+  const auto& first = shards_.front();
+  bool are_in_place = true;
+  for (const auto& shard : shards_)
+    are_in_place = are_in_place && shard.storage().is_alias_of(own_part_.storage());
+  if (are_in_place) return;
+  const at::NoGradGuard no_grad;
+  own_part_ = at::zeros({part_elements_}, first.options().requires_grad(false));
+  element_size_ = own_part_.element_size();
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const auto shard = shard_of(own_part_, i);
+    shard.copy_(shards_[i]);
+    shards_[i].set_data(shard);
+  }
+  make_storage();
+  make_guards();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].tensor.set_data(at::empty({0}, options()));
+    place(i, guards_[i]);
+  }
+  if (part_.size == 1) place(own_part_.storage());
+}
+
+c10::intrusive_ptr<c10d::Work> UnitParameters::gather(c10d::Backend* backend) {
+  if (part_.size == 1) return nullptr;
+  const at::NoGradGuard no_grad;
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  {
+    const c10::DeviceGuard on_device(whole_.device());
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(num_bytes())));
+    storage->set_nbytes(static_cast<size_t>(num_bytes()));
+  }
+  place(whole_.storage());
+  at::Tensor to = as_real(whole_);
+  at::Tensor from = as_real(own_part_);
+  return backend->_allgather_base(to, from);
+}
+
+void UnitParameters::free() {
+  if (part_.size == 1) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
+  storage->set_nbytes(0);
+}
+
+void UnitParameters::abandon() {
+  if (part_.size == 1) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+  make_storage();
+}
+
+std::vector<at::Tensor> UnitParameters::reduce_scatter(c10d::Backend* backend,
+                                                       std::vector<at::Tensor>& gradients, bool in_place) {
+  const at::NoGradGuard no_grad;
+  at::Tensor whole = in_place ? whole_ : at::empty({part_elements_ * part_.size}, options());
+  int64_t end = 0;  // of what is filled
+  const auto fill_to = [&](int64_t begin) { whole.narrow(0, end, begin - end).zero_(); };
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int64_t numel = c10::multiply_integers(sizes_[i]);
+    fill_to(begins_[i]);
+    end = begins_[i] + numel;
+    const at::Tensor target = whole.as_strided(sizes_[i], strides_[i], begins_[i]);
+    const at::Tensor gradient = std::exchange(gradients[i], at::Tensor());
+    if (!gradient.defined()) {
+      target.zero_();
+    } else {
+      target.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+    }
+  }
+  fill_to(whole.numel());
+  at::Tensor own = whole;
+  if (part_.size > 1) {
+    own = at::empty({part_elements_}, options());
+    at::Tensor to = as_real(own);
+    at::Tensor from = as_real(whole);
+    backend->_reduce_scatter_base(to, from, {})->wait();
+  }
+  std::vector<at::Tensor> sums;
+  sums.reserve(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) sums.push_back(shard_of(own, i));
+  return sums;
+}
+
+}  // namespace lockstep

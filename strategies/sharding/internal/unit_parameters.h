@@ -1,0 +1,90 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A parameter of a unit, with its first name.
+struct UnitParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Parameters of one dtype in one piece of memory, of which this rank keeps an equal part.
+///
+/// The parameters lie one after another, in the order in which they are given, each in its own order of
+/// memory. Each begins at a multiple of kAlignment bytes, and so does each rank's part. A rank's shard of a
+/// parameter is what its part has of it: often all of a parameter or nothing. So a gather copies all parts
+/// straight into place, and a shard is a view of the rank's part.
+///
+/// The parameters stay the objects that they are. While they are free, reading or writing them throws; their
+/// views, such as those that backward keeps, have no memory.
+class UnitParameters {
+ public:
+  static constexpr int64_t kAlignment = 64;
+
+  /// The rank's place among those that share the parameters.
+  struct Part {
+    std::string unit;  ///< for errors
+    std::string axis;
+    int index = 0;
+    int size = 1;
+  };
+
+  /// Cuts the parameters and frees them. They are dense leaves of one dtype and device, without aliases.
+  UnitParameters(std::vector<UnitParameter> parameters, Part part);
+  UnitParameters(const UnitParameters&) = delete;
+  UnitParameters& operator=(const UnitParameters&) = delete;
+
+  const std::vector<UnitParameter>& parameters() const { return parameters_; }
+  /// The rank's shard of each, a leaf that requires a gradient as the parameter did.
+  const std::vector<at::Tensor>& shards() const { return shards_; }
+  /// Bytes of the whole parameters.
+  int64_t num_bytes() const { return part_elements_ * part_.size * element_size_; }
+  void rename(const std::string& unit);
+
+  /// Follows shards that were moved to another device or dtype. Call it while the parameters are free.
+  void follow_shards();
+
+  /// Starts to gather the parameters, and returns the work to wait for; null if this rank has all of them.
+  /// The parameters have their memory afterwards.
+  c10::intrusive_ptr<c10d::Work> gather(c10d::Backend* backend);
+  /// Frees the memory.
+  void free();
+  /// Leaves the memory to a collective that failed, which may still use it.
+  void abandon();
+
+  /// Sums the parameters' gradients, undefined for zeros, over the ranks. Returns those of the shards. Drops
+  /// `gradients` as it copies them. With `in_place` the sum needs no memory for whole gradients but that of
+  /// the parameters, whose values are lost.
+  std::vector<at::Tensor> reduce_scatter(c10d::Backend* backend, std::vector<at::Tensor>& gradients,
+                                         bool in_place);
+
+ private:
+  at::TensorOptions options() const { return own_part_.options(); }
+  at::Tensor shard_of(const at::Tensor& part, size_t index) const;
+  void make_storage();
+  void make_guards();
+  void place(const c10::Storage& storage);
+  void place(size_t index, const c10::Storage& storage) const;
+
+  std::vector<UnitParameter> parameters_;
+  Part part_;
+  std::vector<int64_t> begins_;  // of the parameters, in elements
+  std::vector<std::vector<int64_t>> sizes_;
+  std::vector<std::vector<int64_t>> strides_;
+  int64_t part_elements_ = 0;
+  int64_t element_size_ = 0;
+  at::Tensor own_part_;  // [part_elements_]
+  std::vector<at::Tensor> shards_;
+  at::Tensor whole_;  // [size * part_elements_], whose storage is empty while the parameters are free
+  std::vector<c10::Storage> guards_;  // what free parameters have for memory
+};
+
+}  // namespace lockstep

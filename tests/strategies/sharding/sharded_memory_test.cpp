@@ -1,0 +1,151 @@
+// The memory of sharded units, as LibTorch's CPU allocator counts it, and the units that are whole at a time.
+#include <gtest/gtest.h>
+
+#include "lockstep/strategies/sharding/sharded.h"
+#include "lockstep/strategies/sharding/sharded_sequential.h"
+#include "lockstep/tests/strategies/nn/counted_memory.h"
+#include "lockstep/tests/strategies/sharding/sharding_cases.h"
+
+namespace lockstep {
+namespace {
+
+using torch::nn::Linear;
+
+constexpr int kRanksOfMemory = 2;
+constexpr int64_t kUnits = 4;
+constexpr int64_t kWidthOfLayers = 512;
+/// Of one unit.
+constexpr int64_t kBytes = kWidthOfLayers * (kWidthOfLayers + 1) * 4;
+/// Activations of a few rows, nodes' tensors, and pieces of sums.
+constexpr int64_t kSmall = kBytes / 8;
+
+std::vector<ElementFactory> layers() {
+  std::vector<ElementFactory> layers;
+  for (int64_t i = 0; i < kUnits; ++i)
+    layers.emplace_back([] { return Linear(kWidthOfLayers, kWidthOfLayers); });
+  return layers;
+}
+
+TEST(ShardedMemoryTest, ConstructionNeedsTheShardsAndOneUnit) {
+  for (const int index : {0, 1}) {
+    const CountedMemory memory;
+    const auto model = shard_elements(layers(), {.index = index, .size = kRanksOfMemory});
+    EXPECT_LE(memory.now(), kUnits * kBytes / kRanksOfMemory + kSmall);
+    EXPECT_GE(memory.now(), kUnits * kBytes / kRanksOfMemory);
+    EXPECT_LE(memory.peak(), kUnits * kBytes / kRanksOfMemory + kBytes + kSmall);
+    EXPECT_GE(memory.peak(), (kUnits - 1) * kBytes / kRanksOfMemory + kBytes);
+  }
+}
+
+struct Usage {
+  int64_t after_forward = 0;
+  int64_t peak_of_forward = 0;
+  int64_t peak_of_backward = 0;
+  int64_t after_backward = 0;
+  GatheredUnits::Counts counts;
+};
+
+/// What a forward and a backward allocate on the first rank. Gradients of shards have their memory already.
+Usage usage_of(int num_ranks, const UnitOptions& options = {}, const UnitPolicy& policy = {}) {
+  ShardedRanks ranks(num_ranks);
+  auto models = ranks.make([&](UnitOptions own) {
+    own.keep_until_backward = options.keep_until_backward;
+    return shard_elements(layers(), own, policy);
+  });
+  Usage usage;
+  ranks.run([&](int rank) {
+    auto& model = models[static_cast<size_t>(rank)];
+    for (auto& parameter : model->parameters()) parameter.mutable_grad() = torch::zeros_like(parameter);
+    const auto x = torch::randn({4, kWidthOfLayers});
+    CountedMemory memory;
+    auto y = model->forward(x);
+    const int64_t after_forward = memory.now();
+    const int64_t peak_of_forward = memory.peak();
+    memory.begin_peak();
+    y.sum().backward();
+    if (rank > 0) return;
+    usage = {after_forward, peak_of_forward, memory.peak(), memory.now(), gathered_units(*model).counts()};
+  });
+  return usage;
+}
+
+TEST(ShardedMemoryTest, ForwardKeepsNoWeightsAndGathersOneUnitAtATime) {
+  const auto usage = usage_of(kRanksOfMemory);
+  EXPECT_LE(usage.after_forward, kSmall);
+  EXPECT_GE(usage.peak_of_forward, kBytes);
+  EXPECT_LE(usage.peak_of_forward, kBytes + kSmall);
+}
+
+TEST(ShardedMemoryTest, BackwardNeedsOneUnitsWeightsAndItsGradients) {
+  const auto usage = usage_of(kRanksOfMemory);
+  EXPECT_GE(usage.peak_of_backward, 2 * kBytes);
+  EXPECT_LE(usage.peak_of_backward, 2 * kBytes + kSmall);
+  EXPECT_LE(usage.after_backward, kSmall);
+}
+
+TEST(ShardedMemoryTest, CountsOneUnitThatIsGatheredTwice) {
+  const auto counts = usage_of(kRanksOfMemory).counts;
+  EXPECT_EQ(counts.units, 0);
+  EXPECT_EQ(counts.most_units, 1);
+  EXPECT_EQ(counts.bytes, 0);
+  EXPECT_GE(counts.most_bytes, kBytes);
+  EXPECT_LE(counts.most_bytes, kBytes + 1024);
+  EXPECT_EQ(counts.gathers, 2 * kUnits);
+  EXPECT_EQ(counts.reduce_scatters, kUnits);
+}
+
+TEST(ShardedMemoryTest, UnitsThatAreKeptAreGatheredOnce) {
+  const auto usage = usage_of(kRanksOfMemory, {.keep_until_backward = true});
+  EXPECT_GE(usage.after_forward, kUnits * kBytes);
+  EXPECT_LE(usage.after_forward, kUnits * kBytes + kSmall);
+  EXPECT_LE(usage.after_backward, kSmall);
+  EXPECT_EQ(usage.counts.gathers, kUnits);
+  EXPECT_EQ(usage.counts.most_units, kUnits);
+  EXPECT_EQ(usage.counts.units, 0);
+}
+
+TEST(ShardedMemoryTest, ElementsJoinUntilAUnitHasTheBytes) {
+  const auto usage = usage_of(kRanksOfMemory, {}, {.min_unit_bytes = kBytes + 1});
+  EXPECT_EQ(usage.counts.gathers, 2 * kUnits / 2);
+  EXPECT_GE(usage.counts.most_bytes, 2 * kBytes);
+  EXPECT_LE(usage.peak_of_forward, 2 * kBytes + kSmall);
+}
+
+TEST(ShardedMemoryTest, OneRankKeepsItsParametersWithoutACopy) {
+  const auto usage = usage_of(1);
+  EXPECT_LE(usage.peak_of_forward, kSmall);
+  EXPECT_EQ(usage.counts.gathers, 0);
+}
+
+TEST(ShardedMemoryTest, AGraphThatIsDroppedFreesTheUnitsThatItKept) {
+  ShardedRanks ranks(kRanksOfMemory);
+  auto models = ranks.make([](UnitOptions options) {
+    options.keep_until_backward = true;
+    return shard_elements(layers(), options);
+  });
+  ranks.run([&](int rank) {
+    auto& model = models[static_cast<size_t>(rank)];
+    auto y = model->forward(torch::randn({4, kWidthOfLayers}));
+    EXPECT_EQ(gathered_units(*model).counts().units, kUnits);
+    y.reset();
+    EXPECT_EQ(gathered_units(*model).counts().units, 0);
+  });
+}
+
+TEST(ShardedMemoryTest, AUnitAndItsGraphLeaveNothingBehind) {
+  const CountedMemory memory;
+  {
+    auto unit = std::make_shared<ShardedImpl<Linear>>(UnitOptions{}, kWidthOfLayers, kWidthOfLayers);
+    const auto y = unit->forward(torch::randn({4, kWidthOfLayers}));
+    unit.reset();
+    y.sum().backward();  // The graph holds what it needs.
+  }
+  {
+    const auto unit =
+        Sharded<Linear>(UnitOptions{}, kWidthOfLayers, kWidthOfLayers)(torch::randn({4, kWidthOfLayers}));
+  }
+  EXPECT_EQ(memory.now(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep
