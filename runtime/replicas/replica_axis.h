@@ -63,6 +63,8 @@ class ReplicaAxis {
   ReplicaAxis(const ReplicaAxis&) = delete;
   ReplicaAxis& operator=(const ReplicaAxis&) = delete;
 
+  /// Returns the axis's name; empty for all replicas.
+  const std::string& name() const { return position_.name; }
   /// This replica's number in the group.
   int index() const { return position_.index; }
   /// Number of replicas in the group.

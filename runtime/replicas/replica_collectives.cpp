@@ -11,7 +11,7 @@ ReplicaCollectives::ReplicaCollectives(std::string strategy, int replica_id, int
     : strategy_(std::move(strategy)),
       replica_id_(replica_id),
       num_replicas_(num_replicas),
-      axes_(std::move(axes)) {}
+      axes_(axes.empty() ? std::vector<AxisPosition>{{"data", replica_id, num_replicas}} : std::move(axes)) {}
 
 c10::intrusive_ptr<c10d::Backend> ReplicaCollectives::backend(const std::string& who) const {
   check_caller(who);
@@ -40,7 +40,7 @@ ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_p
                              WaitClock& waits, std::vector<ReplicaBackends> axes)
     : replica_(replica) {
   replica_.backend_ = backend;
-  replica_.along_axes_ = std::move(axes);
+  replica_.along_axes_ = axes.empty() ? std::vector<ReplicaBackends>{backend} : std::move(axes);
   replica_.waits_ = &waits;
   replica_.thread_ = std::this_thread::get_id();
 }

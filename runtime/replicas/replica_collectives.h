@@ -26,7 +26,7 @@ namespace lockstep {
 ///     all_reduce_(*replica->backend("MyModule"), ReduceOp::kSum, {sum});
 class ReplicaCollectives {
  public:
-  /// `strategy` is its name, for errors; `axes` are those of its mesh.
+  /// `strategy` is its name, for errors; `axes` are those of its mesh, by default "data" alone.
   ReplicaCollectives(std::string strategy, int replica_id, int num_replicas,
                      std::vector<AxisPosition> axes = {});
   ReplicaCollectives(const ReplicaCollectives&) = delete;
@@ -62,7 +62,7 @@ class ReplicaCollectives {
   /// outlive it.
   class Run {
    public:
-    /// `axes` has the backends of each axis.
+    /// `axes` has the backends of each axis; by default, `backend` is that of the only one.
     Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits,
         std::vector<ReplicaBackends> axes = {});
     ~Run();

@@ -129,7 +129,7 @@ class ShardedImpl<Block, Result (Class::*)(Args...) const> : public ShardedBlock
 /// Example:
 ///
 ///     auto model = strategy.scope([](ReplicaContext& replica) {
-///       const UnitOptions options{.index = replica.replica_id(), .size = replica.num_replicas()};
+///       const UnitOptions options = along(replica.axis("data"));
 ///       torch::nn::Sequential model;
 ///       for (int i = 0; i < 8; ++i) model->push_back(Sharded<Layer>(options, 1024));
 ///       return model;

@@ -79,7 +79,7 @@ TORCH_MODULE(ShardedSequential);
 ///
 ///     std::vector<ElementFactory> layers;
 ///     for (int i = 0; i < 24; ++i) layers.emplace_back([] { return Layer(4096); });
-///     auto model = shard_elements(layers, {.index = replica.replica_id(), .size = replica.num_replicas()});
+///     auto model = shard_elements(layers, along(replica.axis("data")));
 ShardedSequential shard_elements(const std::vector<ElementFactory>& elements, const UnitOptions& options,
                                  const UnitPolicy& policy = {});
 /// Returns a sequence of the elements of `model`, which nothing else may use from then on. It has the memory

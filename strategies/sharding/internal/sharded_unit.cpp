@@ -73,12 +73,14 @@ void ShardedUnit::rename(const std::string& name) {
 }
 
 void ShardedUnit::bind(std::shared_ptr<const ReplicaCollectives> replica) {
-  if (options_.size > 1 && replica->num_replicas() != options_.size) {
-    throw InvalidArgument(c10::str("[Sharded] expected unit '", options_.name, "' to be cut into ",
-                                   replica->num_replicas(), " parts, one for each replica, but its size is ",
-                                   options_.size,
-                                   ": pass {.index = replica.replica_id(), .size = "
-                                   "replica.num_replicas()}"));
+  if (options_.size > 1) {
+    const AxisPosition& position = replica->position("Sharded", options_.axis);
+    if (position.size != options_.size || position.index != options_.index) {
+      throw InvalidArgument(c10::str(
+          "[Sharded] expected unit '", options_.name, "' to be part ", position.index, " of ", position.size,
+          ", one for each replica along the axis ", options_.axis, ", but it is part ", options_.index,
+          " of ", options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
+    }
   }
   counter_ = replica->shared<GatheredUnits>();
   replica_ = std::move(replica);
@@ -140,7 +142,7 @@ c10::intrusive_ptr<c10d::Backend> ShardedUnit::backend() const {
         "' to be part of a module that Strategy::scope() returned, since other replicas hold the other parts "
         "of its parameters, but it belongs to no replica yet");
   }
-  return replica_->backend("Sharded");
+  return replica_->backends("Sharded", options_.axis).device;
 }
 
 /// Calls `call` with the backend. A mismatch of collectives names the unit.

@@ -97,7 +97,7 @@ TEST_F(ShardedErrorsTest, OptionsMustFit) {
                               UnitOptions{.index = 0, .size = 0}})
     EXPECT_THROW(Sharded<Linear>(options, 4, 4), InvalidArgument);
   Sharded<Linear> other(UnitOptions{.index = 0, .size = 3, .name = "head"}, 4, 4);
-  expect_contains(error_of([&] { ranks_.bind(*other, 0); }), "to be cut into 2 parts");
+  expect_contains(error_of([&] { ranks_.bind(*other, 0); }), "to be part 0 of 2");
   EXPECT_THROW(ShardedModule(nullptr, {}), InvalidArgument);
 }
 

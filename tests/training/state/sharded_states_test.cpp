@@ -146,9 +146,9 @@ void expect_equal(const NamedTensors& given, const NamedTensors& expected) {
 }
 
 template <typename Case>
-class ShardedStates : public testing::Test {};
+class ShardedStates : public ::testing::Test {};
 
-using Cases = testing::Types<FusedAdamWCase, SgdCase, AdagradCase>;
+using Cases = ::testing::Types<FusedAdamWCase, SgdCase, AdagradCase>;
 TYPED_TEST_SUITE(ShardedStates, Cases);
 
 TYPED_TEST(ShardedStates, OfEachLayoutAreReadByEachOther) {
