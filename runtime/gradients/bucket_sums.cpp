@@ -5,14 +5,16 @@
 namespace lockstep {
 
 void WholeBucketSums::launch(size_t bucket) {
+  const auto& backend = buckets_.has_shards(bucket) ? copies_ : backend_;
   std::vector<at::Tensor> tensors{buckets_.sent(bucket)};
-  launched_.push_back({bucket, backend_->allreduce(tensors, c10d::AllreduceOptions())});
+  const bool is_summed = backend && tensors[0].numel() > 0;
+  launched_.push_back({bucket, is_summed ? backend->allreduce(tensors, c10d::AllreduceOptions()) : nullptr});
 }
 
 void WholeBucketSums::wait() {
   const at::NoGradGuard no_grad;
   for (const auto& [bucket, work] : launched_) {
-    work->wait(kNoTimeout);
+    if (work) work->wait(kNoTimeout);
     buckets_.take_back(bucket);
   }
   launched_.clear();

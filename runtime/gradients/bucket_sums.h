@@ -32,8 +32,11 @@ class BucketSums {
 /// Each rank gets the sums of all elements, in the bucket.
 class WholeBucketSums : public BucketSums {
  public:
-  WholeBucketSums(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> backend)
-      : buckets_(buckets), backend_(std::move(backend)) {}
+  /// `copies` sums buckets of shards (see ParameterShard) over the ranks that have the same ones. Null: each
+  /// rank's shards are its own.
+  WholeBucketSums(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> backend,
+                  c10::intrusive_ptr<c10d::Backend> copies = nullptr)
+      : buckets_(buckets), backend_(std::move(backend)), copies_(std::move(copies)) {}
 
   void launch(size_t bucket) override;
   void wait() override;
@@ -47,6 +50,7 @@ class WholeBucketSums : public BucketSums {
 
   const GradientBuckets& buckets_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
+  const c10::intrusive_ptr<c10d::Backend> copies_;
   std::vector<Launched> launched_;
 };
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/runtime/replicas/parameter_shard.h"
+
 namespace lockstep {
 namespace {
 
@@ -62,7 +64,8 @@ void GradientBuckets::extend(const std::vector<at::Tensor>& parameters, const st
     signatures_.push_back({parameter.scalar_type(), parameter.device(), parameter.sizes().vec(),
                            parameter.strides().vec(), parameter.requires_grad()});
     items.push_back({static_cast<int64_t>(parameter.nbytes()),
-                     std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str()});
+                     std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str() +
+                         (sharded_parameter_of(parameter) != nullptr ? " of shards" : "")});
   }
   std::vector<size_t> trained;
   for (const size_t i : order) {
@@ -94,7 +97,11 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += padded(parameter);
   }
-  Bucket bucket{.flat = flat, .rounded = {}, .members = members, .own_part = {}};
+  Bucket bucket{.flat = flat,
+                .rounded = {},
+                .members = members,
+                .own_part = {},
+                .has_shards = sharded_parameter_of(first) != nullptr};
   if (wire_dtype_ && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
     bucket.rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype_));
   if (parts_) {

@@ -46,6 +46,8 @@ class GradientBuckets {
   /// Returns the parameters with a slot in the bucket, in the order of the slots.
   const std::vector<size_t>& members(size_t bucket) const { return buckets_[bucket].members; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
+  /// Returns whether the bucket's parameters are shards, which have buckets of their own; see ParameterShard.
+  bool has_shards(size_t bucket) const { return buckets_[bucket].has_shards; }
 
   /// Returns the number of elements of a bucket, padding included.
   int64_t numel(size_t bucket) const { return buckets_[bucket].flat.numel(); }
@@ -106,6 +108,7 @@ class GradientBuckets {
     at::Tensor rounded;  // undefined if the bucket is sent as it is
     std::vector<size_t> members;
     at::Tensor own_part;  // undefined without parts
+    bool has_shards = false;
   };
   struct Slot {
     size_t bucket = 0;

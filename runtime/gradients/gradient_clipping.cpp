@@ -96,22 +96,28 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
   return norm;
 }
 
-at::Tensor clip_divided_gradients(const std::vector<at::Tensor>& parameters, double max_norm,
-                                  const at::Tensor& like,
+at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
                                   const std::function<void(const at::Tensor& squares)>& add_up) {
   check_norm(max_norm);
   const at::NoGradGuard no_grad;
-  const Tensors gradients = gradients_of(parameters);
-  const auto groups = alike(gradients);
+  const at::Tensor& like = parameters.like;
   // The square of a float32 norm may overflow.
-  const at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(like.device()));
-  if (!gradients.empty()) {
-    const Tensors norms = norms_of(groups, gradients.size(), like.device());
-    squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
-  }
+  const auto squares_of = [&](const std::vector<Group>& groups, size_t count) {
+    const at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(like.device()));
+    if (count == 0) return squares;
+    const Tensors norms = norms_of(groups, count, like.device());
+    return squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
+  };
+  const Tensors parts = gradients_of(parameters.parts);
+  const Tensors whole = gradients_of(parameters.whole);
+  const auto groups_of_parts = alike(parts);
+  const auto groups_of_whole = alike(whole);
+  const at::Tensor squares = squares_of(groups_of_parts, parts.size());
   add_up(squares);
+  squares.add_(squares_of(groups_of_whole, whole.size()));
   const at::Tensor norm = squares[0].sqrt().to(like.scalar_type());
-  scale_to(groups, max_norm, norm);
+  scale_to(groups_of_parts, max_norm, norm);
+  scale_to(groups_of_whole, max_norm, norm);
   return norm;
 }
 

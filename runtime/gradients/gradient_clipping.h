@@ -13,11 +13,16 @@ namespace lockstep {
 /// gradients. Never waits for a device. Throws InvalidArgument if `max_norm` is negative or NaN.
 at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm);
 
-/// The same for gradients of which each rank has other elements, such as slices. `add_up` sums a float64
-/// tensor of one element over the ranks in place; each rank calls it once. Each element counts once in the
-/// norm, which is a scalar of the dtype and on the device of `like`.
-at::Tensor clip_divided_gradients(const std::vector<at::Tensor>& parameters, double max_norm,
-                                  const at::Tensor& like,
+/// Parameters that are divided among ranks.
+struct DividedParameters {
+  std::vector<at::Tensor> parts;  ///< Of which each rank has other elements, such as slices.
+  std::vector<at::Tensor> whole;  ///< Of which each rank has all elements.
+  at::Tensor like;                ///< The norm has its dtype and device.
+};
+
+/// The same for divided parameters. `add_up` sums a float64 tensor of one element over the ranks in place;
+/// each rank calls it once. Each element counts once in the norm, which is a scalar.
+at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
                                   const std::function<void(const at::Tensor& squares)>& add_up);
 
 }  // namespace lockstep

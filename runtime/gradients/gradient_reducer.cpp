@@ -36,9 +36,12 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-/// Returns null if each replica gets the whole sums.
 std::unique_ptr<BucketSums> GradientReducer::make_sums() const {
-  if (!options_.sharding) return nullptr;
+  if (!options_.sharding) {
+    const auto& copies = options_.copies_of_shards;
+    return std::make_unique<WholeBucketSums>(buckets_, channel_.device,
+                                             copies ? copies->device : c10::intrusive_ptr<c10d::Backend>());
+  }
   const auto& [stage, parts, copies] = *options_.sharding;
   return std::make_unique<PartBucketSums>(buckets_, parts.device,
                                           copies ? copies->device : c10::intrusive_ptr<c10d::Backend>());

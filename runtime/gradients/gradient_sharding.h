@@ -8,10 +8,13 @@ namespace lockstep {
 
 /// How one optimizer's state and gradients are divided among the ranks (ZeRO; Rajbhandari et al., 2020).
 ///
-/// Each rank owns an equal part of each bucket of parameters. Gradients are reduce-scattered instead of
-/// summed for all, the optimizer steps the part and keeps state for it alone, and the stepped parts are
-/// gathered. Stage 1 keeps the memory of whole gradients. In stage 2, a bucket has memory only from its first
-/// gradient until its sum is there.
+/// In stages 1 and 2, each rank owns an equal part of each bucket of parameters. Gradients are
+/// reduce-scattered instead of summed for all, the optimizer steps the part and keeps state for it alone, and
+/// the stepped parts are gathered. Stage 1 keeps the memory of whole gradients. In stage 2, a bucket has
+/// memory only from its first gradient until its sum is there.
+///
+/// In stage 3, some of the optimizer's parameters are shards already (see ParameterShard), whose gradients
+/// are sums over the ranks that own different parts. They are summed over the copies only.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.
   /// Channel of the ranks that own different parts, on which each local replica has its rank among them.

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "lockstep/runtime/gradients/gradient_clipping.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 
 namespace lockstep {
@@ -10,23 +9,21 @@ namespace lockstep {
 at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optimizer& optimizer,
                          const ApplyOptions& options, const std::function<void()>& take_step) {
   ShardedParameters* const sharded = group.sharded(replica);
+  const bool is_divided = group.sharding_stage() > 0;
   at::Tensor norm;
   {
     std::optional<ShardedParameters::Step> slices;
     if (sharded != nullptr) slices.emplace(*sharded);
     const auto clip = [&] {
-      if (options.clip_norm) {
-        norm = sharded != nullptr ? sharded->clip(*options.clip_norm)
-                                  : clip_gradients(parameters_of(optimizer), *options.clip_norm);
-      }
-      if (sharded != nullptr) group.begin_sharded_step(replica);
+      if (options.clip_norm) norm = group.clip(replica, *options.clip_norm);
+      if (is_divided) group.begin_sharded_step(replica);
     };
     if (options.scaler != nullptr) {
       if (options.scaler->is_enabled()) group.note_scaler(replica);
       // The scalers of all replicas look at the same sums, bit for bit, so all of them decide the same way.
       // Of sharded sums each sees a part.
       std::function<void(const at::Tensor&)> agree;
-      if (sharded != nullptr) agree = [&](const at::Tensor& found) { sharded->agree_on_found_inf(found); };
+      if (is_divided) agree = [&](const at::Tensor& found) { group.agree_on_found_inf(replica, found); };
       options.scaler->step(optimizer, clip, take_step, agree);
     } else {
       clip();

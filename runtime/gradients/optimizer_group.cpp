@@ -10,12 +10,24 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/elementwise_optimizers.h"
+#include "lockstep/runtime/gradients/gradient_clipping.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 
 namespace lockstep {
 namespace {
 
 // GPUs read 16 bytes at once, if an address is a multiple of it.
 constexpr int64_t kGpuAlignment = 16;
+
+/// Returns the sizes of a parameter, or of the one of which it is a shard.
+at::IntArrayRef whole_sizes(const at::Tensor& parameter) {
+  const auto* shard = sharded_parameter_of(parameter);
+  return shard != nullptr ? at::IntArrayRef(shard->sizes) : parameter.sizes();
+}
+
+bool is_shard(const at::Tensor& parameter) {
+  return sharded_parameter_of(parameter) != nullptr;
+}
 
 void check_ownership(const ParameterDirectory& directory,
                      const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
@@ -46,7 +58,7 @@ void check_ownership(const ParameterDirectory& directory,
     const auto& first = parameters[0];
     const auto& own = parameters[replica];
     for (size_t i = 0; i < std::max(first.size(), own.size()); ++i) {
-      if (i >= first.size() || i >= own.size() || first[i].sizes() != own[i].sizes() ||
+      if (i >= first.size() || i >= own.size() || whole_sizes(first[i]) != whole_sizes(own[i]) ||
           first[i].scalar_type() != own[i].scalar_type()) {
         throw InvalidArgument(c10::str(
             "[optimizer] expected the same parameters in the same order on every replica, but replica ",
@@ -86,7 +98,7 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
   check_sharding();
   if (!channel_ || parameters_[0].empty()) return;
   reducers_.resize(optimizers_.size());
-  if (sharding_.stage > 0) sharded_.resize(optimizers_.size());
+  if (sharding_.stage == 1 || sharding_.stage == 2) sharded_.resize(optimizers_.size());
   const auto errors = threads.run([&](int replica) { make_reducer(replica, options); },
                                   [](int, const std::exception_ptr&) {});
   for (size_t replica = 0; replica < errors.size(); ++replica) {
@@ -97,10 +109,17 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
 }
 
 void OptimizerGroup::check_sharding() const {
+  const auto& own = parameters_[0];
+  const auto shard = std::find_if(own.begin(), own.end(), is_shard);
+  if (shard != own.end() && sharding_.stage != 3 && channel_) {
+    throw InvalidArgument(c10::str("[sharding] expected no shards in an optimizer with sharding stage ",
+                                   sharding_.stage, ", but got ",
+                                   directory_->describe(*shard, static_cast<size_t>(shard - own.begin()))));
+  }
   if (sharding_.stage == 0) return;
-  if (sharding_.stage < 0 || sharding_.stage > 2) {
+  if (sharding_.stage < 0 || sharding_.stage > 3) {
     throw InvalidArgument(
-        c10::str("[sharding] expected stage 0, 1 or 2 of an optimizer, but got ", sharding_.stage));
+        c10::str("[sharding] expected a stage from 0 to 3 of an optimizer, but got ", sharding_.stage));
   }
   for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
   if (!channel_) return;
@@ -125,15 +144,46 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
       .name_of = name_of,
       .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
       .slot_alignment = occupies_devices ? kGpuAlignment : 1};
-  const ReplicaBackends parts = (sharding_.parts ? *sharding_.parts : *channel_).backends(replica);
-  if (sharding_.stage > 0) {
-    reducing.sharding.emplace(ShardedSums{.stage = sharding_.stage, .parts = parts});
-    if (sharding_.copies) reducing.sharding->copies = sharding_.copies->backends(replica);
+  std::optional<ReplicaBackends> copies;
+  if (sharding_.copies) copies = sharding_.copies->backends(replica);
+  if (sharding_.stage == 3) {
+    reducing.copies_of_shards = copies;
+  } else if (sharding_.stage > 0) {
+    reducing.sharding.emplace(
+        ShardedSums{.stage = sharding_.stage, .parts = parts(replica), .copies = copies});
   }
   reducers_[self] =
       std::make_unique<GradientReducer>(parameters_[self], channel_->backends(replica), std::move(reducing));
-  if (sharding_.stage == 0) return;
-  sharded_[self] = std::make_unique<ShardedParameters>(*optimizers_[self], *reducers_[self], parts, name_of);
+  if (sharded_.empty()) return;
+  sharded_[self] =
+      std::make_unique<ShardedParameters>(*optimizers_[self], *reducers_[self], parts(replica), name_of);
+}
+
+/// Returns the replica's backends among the ranks with different parts.
+ReplicaBackends OptimizerGroup::parts(int replica) const {
+  return (sharding_.parts ? *sharding_.parts : *channel_).backends(replica);
+}
+
+at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
+  const auto parameters = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
+  if (sharding_stage() == 0) return clip_gradients(parameters, max_norm);
+  DividedParameters divided{.like = parameters_[static_cast<size_t>(replica)][0]};
+  for (const auto& parameter : parameters) {
+    const bool is_part = !sharded_.empty() || is_shard(parameter);
+    (is_part ? divided.parts : divided.whole).push_back(parameter);
+  }
+  return clip_divided_gradients(divided, max_norm, [&](const at::Tensor& squares) {
+    std::vector<at::Tensor> tensors{squares};
+    parts(replica).device->allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
+  });
+}
+
+void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf) const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors{found_inf.view({1})};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  parts(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
 }
 
 std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
@@ -229,7 +279,7 @@ void OptimizerGroup::check_steps() {
     is_torn = is_torn || is_stepping_[replica] != 0 || was_cut_off_[replica] != 0 ||
               finished_steps_[replica] != finished_steps_[0];
   }
-  if (!sharded_.empty() && is_torn) was_cut_off_.assign(was_cut_off_.size(), 1);
+  if (sharding_stage() > 0 && is_torn) was_cut_off_.assign(was_cut_off_.size(), 1);
 }
 
 bool OptimizerGroup::is_consistent() const {
@@ -241,12 +291,12 @@ bool OptimizerGroup::is_consistent() const {
 std::string OptimizerGroup::describe_steps() const {
   std::vector<std::string> texts;
   for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
-    texts.push_back(c10::str(finished_steps_[replica], was_cut_off_[replica] && sharded_.empty()
+    texts.push_back(c10::str(finished_steps_[replica], was_cut_off_[replica] && sharding_stage() == 0
                                                            ? " (the last by a sum that was cut off)"
                                                            : ""));
   }
   return c10::Join(", ", texts) + " finished steps" +
-         (sharded_.empty() ? "" : " and parts of a sharded state that do not belong together");
+         (sharding_stage() == 0 ? "" : " and parts of a sharded state that do not belong together");
 }
 
 bool OptimizerGroup::has_scaler() const {
@@ -254,7 +304,7 @@ bool OptimizerGroup::has_scaler() const {
 }
 
 void OptimizerGroup::copy_state_from(size_t source) {
-  if (!sharded_.empty()) return;
+  if (sharding_stage() > 0) return;
   std::stringstream stream;
   torch::save(*optimizers_[source], stream);
   const std::string state = stream.str();

@@ -39,8 +39,9 @@ class OptimizerGroup {
   /// parameter twice, shares a tensor with another replica's optimizer, or has other parameters than replica
   /// 0's. If `channel` is null (one replica), nothing is summed and no hook is installed.
   ///
-  /// If state is to be sharded, throws InvalidArgument for another stage than 1 or 2, for channels that do
-  /// not fit `channel`, for an optimizer that is not elementwise, and as ShardedParameters does.
+  /// If state is to be sharded, throws InvalidArgument for an unknown stage, for channels that do not fit
+  /// `channel`, for an optimizer that is not elementwise, for shards in another stage than 3, and as
+  /// ShardedParameters does.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveChannel> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
@@ -67,7 +68,14 @@ class OptimizerGroup {
     return sharding_.copies == nullptr || sharding_.copies->backend(replica)->getRank() == 0;
   }
   /// Returns 0 if each replica has all of the gradients and the state.
-  int sharding_stage() const { return sharded_.empty() ? 0 : sharding_.stage; }
+  int sharding_stage() const { return reducers_.empty() ? 0 : sharding_.stage; }
+
+  /// Clips the replica's gradients as clip_gradients() does, by the norm over all ranks if they are divided.
+  /// Then it is a collective, and in stages 1 and 2 to be called within a ShardedParameters::Step.
+  at::Tensor clip(int replica, double max_norm) const;
+  /// Replaces `found_inf`, a float32 scalar, by the largest of all ranks with different parts. Does not wait
+  /// for a device. Call it only if the gradients are divided.
+  void agree_on_found_inf(int replica, const at::Tensor& found_inf) const;
 
   /// Call it at the start of a run, from the replica's thread; see GradientReducer::prepare() and
   /// ShardedParameters::prepare().
@@ -100,6 +108,7 @@ class OptimizerGroup {
 
  private:
   void check_sharding() const;
+  ReplicaBackends parts(int replica) const;
   void make_reducer(int replica, const Options& options);
   std::vector<const CollectiveChannel*> counted_channels() const;
 

@@ -123,22 +123,6 @@ ShardedParameters::Step::~Step() {
   for (auto& tensor : parameters_.tensors_) tensor.mutable_grad().reset();
 }
 
-at::Tensor ShardedParameters::clip(double max_norm) const {
-  return clip_divided_gradients(
-      tensors_, max_norm, reducer_.parameters()[0], [this](const at::Tensor& squares) {
-        std::vector<at::Tensor> tensors{squares};
-        parts_.device->allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
-      });
-}
-
-void ShardedParameters::agree_on_found_inf(const at::Tensor& found_inf) const {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> tensors{found_inf.view({1})};
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::MAX;
-  parts_.device->allreduce(tensors, options)->wait(kNoTimeout);
-}
-
 ShardedMemory ShardedParameters::memory() const {
   return {.parameters = flat_.bytes(),
           .buckets = reducer_.buckets().bytes(),

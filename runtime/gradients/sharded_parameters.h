@@ -56,11 +56,6 @@ class ShardedParameters {
     ShardedParameters& parameters_;
   };
 
-  /// Clips the slices' gradients as clip_gradients() does, by the norm over all ranks. Call it within a Step,
-  /// on all ranks.
-  at::Tensor clip(double max_norm) const;
-  /// Replaces `found_inf`, a float32 scalar, by the largest of all ranks. Does not wait for a device.
-  void agree_on_found_inf(const at::Tensor& found_inf) const;
   /// Brings the ranks' parts of the parameters together after a step; see FlatParameters::gather().
   void gather() const { flat_.gather(*parts_.device); }
 

@@ -44,9 +44,9 @@ class Strategy::Recorder {
     for (const auto& group : optimizers_) {
       if (group->sharding_stage() > 1) {
         throw InvalidArgument(
-            "[CudaGraph] a step with sharded gradients (stage 2) cannot be captured, since their memory "
-            "comes "
-            "and goes: use stage 1 with graphs");
+            "[CudaGraph] a step with sharded gradients (stages 2 and 3) cannot be captured, since their "
+            "memory "
+            "comes and goes: use stage 1 with graphs");
       }
       phases_.push_back(phase_of(*group));
     }

@@ -1,8 +1,11 @@
 // The channels along the axes of a strategy's mesh.
+#include <c10/util/StringUtil.h>
+
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/local_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
 
@@ -38,17 +41,29 @@ void Strategy::Core::open_axes() {
   }
 }
 
-GradientSharding Strategy::Core::open_sharding() const {
-  GradientSharding opened{.stage = sharding.stage};
-  if (sharding.stage == 0) return opened;
-  const auto groups = mesh.groups(sharding.axis);
-  if (groups.size() == 1) return opened;                 // all replicas have different parts
-  if (groups[0].size() == 1) return GradientSharding{};  // each replica has all parts
+GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
+  auto [stage, axis] = sharding;
+  for (const auto& parameter : parameters_of(optimizer)) {
+    const auto* shard = sharded_parameter_of(parameter);
+    if (shard == nullptr || (stage == 3 && shard->axis == axis)) continue;
+    if (stage != 0) {
+      throw InvalidArgument(c10::str("[", config.name,
+                                     "] sharding: expected an optimizer of shards along one "
+                                     "axis without sharding of its own, but got one along the axis ",
+                                     shard->axis, " and stage ", stage, " over ", axis));
+    }
+    stage = 3;
+    axis = shard->axis;
+  }
+  GradientSharding opened{.stage = stage};
+  if (stage == 0) return opened;
+  const auto groups = mesh.groups(axis);
+  if (groups.size() == 1) return opened;                              // all replicas have different parts
+  if (groups[0].size() == 1 && stage < 3) return GradientSharding{};  // each replica has all parts
   opened.parts = config.cross_device_ops->make_grouped_channel(
-      config.devices, {" over the axis " + sharding.axis, groups}, config.timeout);
+      config.devices, {" over the axis " + axis, groups}, config.timeout);
   opened.copies = config.cross_device_ops->make_grouped_channel(
-      config.devices, {" across the axis " + sharding.axis, mesh.groups_across(sharding.axis)},
-      config.timeout);
+      config.devices, {" across the axis " + axis, mesh.groups_across(axis)}, config.timeout);
   return opened;
 }
 

@@ -11,8 +11,10 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/runtime/devices/intra_op_threads.h"
+#include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/module_state.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/core/internal/optimizer_description.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
@@ -50,6 +52,11 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   const IntraOpThreadsGuard no_pool(1);
   std::vector<torch::Device> torch_devices;
   for (const auto& device : devices()) torch_devices.push_back(device.torch_device());
+  if (core_->config.workers) {
+    const auto state = at::globalContext().defaultGenerator(torch::kCPU).get_state();
+    core_->factory_random_state = fingerprint_of(
+        std::string(static_cast<const char*>(state.const_data_ptr()), static_cast<size_t>(state.numel())));
+  }
   const RandomState before(torch_devices);
   std::optional<RandomState> after;
   core_->in_factory = true;
@@ -90,11 +97,21 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
   if (const auto& workers = core_->config.workers) {
     std::vector<torch::Tensor> state;
     std::vector<std::string> lines;
+    bool has_shards = false;
     for (const auto& [tensor_name, tensor] : named_state(*modules[0])) {
-      lines.push_back(c10::str("'", tensor_name, "' ", describe_tensor(tensor)));
-      if (tensor.defined()) state.push_back(tensor);
+      const auto* shard = sharded_parameter_of(tensor);
+      has_shards = has_shards || shard != nullptr;
+      lines.push_back(c10::str("'", tensor_name, "' ",
+                               shard != nullptr ? c10::str("a shard of ", at::IntArrayRef(shard->sizes))
+                                                : describe_tensor(tensor)));
+      if (tensor.defined() && shard == nullptr) state.push_back(tensor);
     }
     workers->check_same("model", lines);
+    // No worker has the whole of a unit to send to the others.
+    if (has_shards) {
+      workers->check_same("sharded units", {c10::str("random state ", core_->factory_random_state,
+                                                     " (torch::manual_seed() sets it)")});
+    }
     workers->broadcast_(state);
   }
   copy_module_state(modules, 0);
@@ -136,7 +153,7 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
   auto channel = num_replicas_ > 1 ? cross_device_ops().make_gradient_channel(
                                          devices(), core_->config.timeout, core_->config.gradient_compression)
                                    : nullptr;
-  auto sharding = channel ? core_->open_sharding() : GradientSharding{};
+  auto sharding = channel ? core_->open_sharding(*optimizers.front()) : GradientSharding{};
   const auto called = core_->called_channels();
   auto group = std::make_shared<OptimizerGroup>(
       optimizers, std::move(channel), *core_->threads, core_->directory,

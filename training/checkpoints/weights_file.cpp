@@ -10,6 +10,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/files/internal/input_file.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/training/checkpoints/checkpoint_state.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 #include "lockstep/training/formats/safetensors.h"
@@ -65,6 +66,12 @@ NamedTensors load_weights(const std::string& path) {
 }
 
 void save_weights(const std::string& path, const NamedTensors& weights) {
+  for (const auto& [name, tensor] : weights) {
+    if (sharded_parameter_of(tensor) == nullptr) continue;
+    throw InvalidArgument("[save_weights] expected whole parameters, but " + quoted_excerpt(name) +
+                          " is a replica's shard of one: save a TrainingState, from which load_weights() and "
+                          "export_weights read whole weights");
+  }
   if (path.ends_with(".safetensors")) {
     save_safetensors(path, weights, {{"format", "pt"}});
   } else if (path.ends_with(".pt") || path.ends_with(".pth")) {

@@ -35,6 +35,14 @@ double steps_of(const StateView& saved) {
   return step;
 }
 
+/// Returns the saved values for a parameter, or for the shard of one.
+torch::Tensor values_like(const StateView& saved, const torch::Tensor& parameter) {
+  const auto* shard = sharded_parameter_of(parameter);
+  if (shard == nullptr) return saved.tensor_like(parameter);
+  const auto whole = torch::empty({}, parameter.options().requires_grad(false)).expand(shard->sizes);
+  return shard_of_values(saved.tensor_like(whole), *shard);
+}
+
 /// Optimizers that Python's torch.optim has too; it makes no difference between plain and fused ones.
 enum class Family { kAdam, kAdamW, kSgd, kAdagrad, kSparseAdam };
 
@@ -119,10 +127,10 @@ struct StateKind {
     if constexpr (kFamily == Family::kSgd) {
       const auto buffer = saved.find("momentum_buffer");
       if (!buffer || buffer->is_none()) return nullptr;
-      state->momentum_buffer(buffer->tensor_like(parameter));
+      state->momentum_buffer(values_like(*buffer, parameter));
     } else if constexpr (kFamily == Family::kAdagrad) {
       state->step(static_cast<int64_t>(steps_of(saved)));
-      state->sum(saved.at("sum").tensor_like(parameter));
+      state->sum(values_like(saved.at("sum"), parameter));
     } else {
       const double step = steps_of(saved);
       if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>) {
@@ -130,10 +138,10 @@ struct StateKind {
       } else {
         state->step(static_cast<int64_t>(step));
       }
-      state->exp_avg(saved.at("exp_avg").tensor_like(parameter));
-      state->exp_avg_sq(saved.at("exp_avg_sq").tensor_like(parameter));
+      state->exp_avg(values_like(saved.at("exp_avg"), parameter));
+      state->exp_avg_sq(values_like(saved.at("exp_avg_sq"), parameter));
       if constexpr (kIsAdam) {
-        if (options.amsgrad()) state->max_exp_avg_sq(saved.at("max_exp_avg_sq").tensor_like(parameter));
+        if (options.amsgrad()) state->max_exp_avg_sq(values_like(saved.at("max_exp_avg_sq"), parameter));
       }
     }
     return state;

@@ -10,6 +10,8 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 namespace {
@@ -27,13 +29,24 @@ void visit_in_order_of_python(const torch::nn::Module& module, const std::string
     visit_in_order_of_python(*child.value(), prefix + child.key() + ".", result);
 }
 
+/// Returns the sizes of a tensor, or of the parameter of which it is a shard.
+at::IntArrayRef whole_sizes(const torch::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard != nullptr ? at::IntArrayRef(shard->sizes) : tensor.sizes();
+}
+
 std::string kind_of(const torch::Tensor& tensor) {
-  return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
+  return c10::str(c10::toString(tensor.scalar_type()), " ", whole_sizes(tensor));
 }
 
 bool can_load(const torch::Tensor& target, const torch::Tensor& given) {
-  return target.sizes() == given.sizes() && (target.scalar_type() == given.scalar_type() ||
-                                             (target.is_floating_point() && given.is_floating_point()));
+  return whole_sizes(target) == given.sizes() && (target.scalar_type() == given.scalar_type() ||
+                                                  (target.is_floating_point() && given.is_floating_point()));
+}
+
+void load_values(torch::Tensor& target, const torch::Tensor& values) {
+  const auto* shard = sharded_parameter_of(target);
+  target.copy_(shard != nullptr ? shard_of_values(values, *shard) : values);
 }
 
 std::map<std::string, torch::Tensor> by_name(const NamedTensors& tensors, const std::string& source) {
@@ -108,7 +121,7 @@ LoadReport load_state_dict(const std::vector<ModulePointer>& replicas, int first
   const std::set<std::string> loaded(report.loaded.begin(), report.loaded.end());
   for (const auto& replica : replicas) {
     for (auto& [name, target] : state_dict(*replica))
-      if (loaded.contains(name)) target.copy_(given.at(name));
+      if (loaded.contains(name)) load_values(target, given.at(name));
   }
   keep_sums_once(replicas, first_replica);
   return report;

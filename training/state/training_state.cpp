@@ -140,14 +140,16 @@ void TrainingState::add_metric(std::vector<MetricAccess> replicas) {
     metrics_[local].push_back(std::move(replicas[local]));
 }
 
-/// A collective if an optimizer's state is sharded. Workers for which `is_wanted` is false get nothing.
+/// A collective if parameters or an optimizer's state are sharded. Workers for which `is_wanted` is false get
+/// nothing.
 StateValue::Dict TrainingState::save_shared(bool is_wanted) const {
   StateValue::Dict optimizers;
   for (const auto& [name, of_replicas] : optimizers_)
     optimizers.add(name, whole_optimizer_state(*strategy_, of_replicas, is_wanted));
+  const NamedTensors parameters = whole_tensors(*strategy_, model_, parameters_of(*model_[0]), is_wanted);
   if (!is_wanted) return {};
   StateValue::Dict shared;
-  shared.add("model", dict_of(parameters_of(*model_[0])));
+  shared.add("model", dict_of(parameters));
   shared.add("optimizers", std::move(optimizers));
   return shared;
 }

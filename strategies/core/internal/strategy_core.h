@@ -41,6 +41,8 @@ struct Strategy::Core {
   std::vector<std::weak_ptr<OptimizerGroup>> optimizers;
   int64_t num_optimizers = 0;  // total ever made
   bool in_factory = false;
+  /// Identifies the random state from which the last factories began, if there are other workers.
+  uint64_t factory_random_state = 0;
   int64_t num_runs = 0;  // runs that began
   // The watch for a loss that is a mean, which begins again with each optimizer.
   int64_t num_runs_before_watch = 0;
@@ -80,9 +82,11 @@ struct Strategy::Core {
     return best;
   }
 
-  /// Returns how an optimizer's state is divided, with new channels if they are not all replicas. A
-  /// collective of the workers. Rethrows errors of CrossDeviceOps::make_grouped_channel().
-  GradientSharding open_sharding() const;
+  /// Returns how an optimizer's state is divided, with new channels if they are not all replicas: as the
+  /// strategy's options say, or along the axis of the shards among its parameters. A collective of the
+  /// workers. Throws InvalidArgument for shards along several axes, or together with the strategy's own
+  /// sharding, and rethrows errors of CrossDeviceOps::make_grouped_channel().
+  GradientSharding open_sharding(const torch::optim::Optimizer& optimizer) const;
   /// Opens the channels of the axes. Rethrows errors of CrossDeviceOps::make_grouped_channel().
   void open_axes();
   /// Returns the local replica's backends for each axis.

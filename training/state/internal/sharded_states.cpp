@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,6 +12,7 @@
 #include "lockstep/runtime/gradients/state_slice.h"
 #include "lockstep/training/state/internal/text_tensor.h"
 #include "lockstep/training/state/optimizer_state.h"
+#include "lockstep/training/state/state_dict.h"
 
 namespace lockstep {
 namespace {
@@ -17,26 +20,39 @@ namespace {
 /// Bytes of parameters whose states are exchanged at once.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 20;
 
-struct ParameterOfGroup {
-  torch::Tensor tensor;
-  size_t group = 0;
+/// A parameter as a whole, of which the replicas may hold parts.
+struct WholeParameter {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t bytes = 0;
+  size_t group = 0;  // of an optimizer
+
+  explicit WholeParameter(const torch::Tensor& tensor, size_t group = 0) : group(group) {
+    const auto* shard = sharded_parameter_of(tensor);
+    sizes = shard != nullptr ? shard->sizes : tensor.sizes().vec();
+    strides = shard != nullptr ? shard->strides : tensor.strides().vec();
+    bytes = static_cast<int64_t>(tensor.element_size()) *
+            (shard != nullptr ? shard->num_elements() : tensor.numel());
+  }
 };
 
-std::vector<ParameterOfGroup> parameters_with_groups(const torch::optim::Optimizer& optimizer) {
-  std::vector<ParameterOfGroup> parameters;
-  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
-    for (const auto& tensor : optimizer.param_groups()[group].params()) parameters.push_back({tensor, group});
-  }
-  return parameters;
-}
+/// Elements of a parameter that a replica holds.
+struct Piece {
+  size_t parameter = 0;
+  int64_t offset = 0;
+  int64_t length = 0;
+  torch::Tensor tensor;
+};
 
-/// A range of the optimizer's parameters, by their numbers.
+/// A range of parameters, by their numbers.
 struct Range {
   size_t begin = 0;
   size_t end = 0;
+
+  bool contains(size_t number) const { return number >= begin && number < end; }
 };
 
-std::vector<Range> ranges_of(const std::vector<ParameterOfGroup>& parameters) {
+std::vector<Range> ranges_of(const std::vector<WholeParameter>& parameters) {
   std::vector<Range> ranges;
   int64_t bytes = kBytesAtOnce;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -45,87 +61,185 @@ std::vector<Range> ranges_of(const std::vector<ParameterOfGroup>& parameters) {
       bytes = 0;
     }
     ranges.back().end = i + 1;
-    bytes += static_cast<int64_t>(parameters[i].tensor.nbytes());
+    bytes += parameters[i].bytes;
   }
   return ranges;
 }
 
-/// Appends to `sent`, for each slice with a state: where it is, and how many values follow; then their names
-/// and values, in turn.
-void append_states(const torch::optim::Optimizer& optimizer, const ShardedParameters& part,
-                   const std::vector<ParameterOfGroup>& parameters, const Range& range,
-                   std::vector<torch::Tensor>& sent) {
-  for (size_t i = 0; i < part.slices().size(); ++i) {
-    const ParameterSlice& slice = part.slices()[i];
-    if (slice.parameter < range.begin || slice.parameter >= range.end || part.state(i) == nullptr) continue;
-    const auto state = state_of_tensor(optimizer, parameters[slice.parameter].group, part.tensor(i));
-    sent.push_back(torch::tensor({static_cast<int64_t>(slice.parameter), slice.offset, slice.length,
-                                  static_cast<int64_t>(state.entries.size())}));
-    for (const auto& [name, value] : state.entries) {
+/// Values of whole parameters, put together from those of pieces.
+class WholeValues {
+ public:
+  explicit WholeValues(const std::vector<WholeParameter>& parameters) : parameters_(parameters) {}
+
+  /// Appends to `sent` where a piece is, and how many values follow; then their names and values, in turn.
+  static void append(const Piece& piece, const StateValue::Dict& values, std::vector<torch::Tensor>& sent) {
+    if (values.entries.empty()) return;
+    sent.push_back(torch::tensor({static_cast<int64_t>(piece.parameter), piece.offset, piece.length,
+                                  static_cast<int64_t>(values.entries.size())}));
+    for (const auto& [name, value] : values.entries) {
       sent.push_back(text_tensor(std::get<std::string>(name)));
       sent.push_back(*value.get_if<torch::Tensor>());
     }
   }
-}
-
-/// States of whole parameters, put together from those of slices.
-class WholeStates {
- public:
-  explicit WholeStates(const std::vector<ParameterOfGroup>& parameters) : parameters_(parameters) {}
-
-  /// Adds what append_states() has appended.
+  /// Adds what append() has appended.
   void add(const std::vector<torch::Tensor>& received) {
     for (auto next = received.begin(); next != received.end();) {
       const auto* head = (next++)->const_data_ptr<int64_t>();
-      const auto parameter = static_cast<size_t>(head[0]);
+      const Piece piece{.parameter = static_cast<size_t>(head[0]),
+                        .offset = head[1],
+                        .length = head[2],
+                        .tensor = torch::Tensor()};
       for (int64_t count = head[3]; count > 0; --count) {
         const std::string name = text_of_tensor(*next++);
-        add_value(parameter, head[1], head[2], name, *next++);
+        add_value(piece, name, *next++);
       }
     }
   }
-  const std::map<int64_t, StateValue::Dict>& states() const { return states_; }
+  const std::map<int64_t, StateValue::Dict>& values() const { return values_; }
 
  private:
-  void add_value(size_t parameter, int64_t offset, int64_t length, const std::string& name,
-                 const torch::Tensor& value) {
-    auto& state = states_[static_cast<int64_t>(parameter)];
-    const StateValue* known = state.find(name);
-    const bool has_elements = value.dim() == 1 && value.numel() == length;
-    if (known != nullptr && !has_elements) return;  // a number, the same for all slices
+  void add_value(const Piece& piece, const std::string& name, const torch::Tensor& value) {
+    auto& of_parameter = values_[static_cast<int64_t>(piece.parameter)];
+    const StateValue* known = of_parameter.find(name);
+    const bool has_elements = value.dim() == 1 && value.numel() == piece.length;
+    if (known != nullptr && !has_elements) return;  // a number, the same for all pieces
     if (known == nullptr) {
-      const torch::Tensor& like = parameters_[parameter].tensor;
-      state.add(name,
-                has_elements ? at::empty_strided(like.sizes(), like.strides(), value.options()) : value);
-      known = state.find(name);
+      const WholeParameter& like = parameters_[piece.parameter];
+      of_parameter.add(name,
+                       has_elements ? at::empty_strided(like.sizes, like.strides, value.options()) : value);
+      known = of_parameter.find(name);
     }
-    if (has_elements) elements_of(*known->get_if<torch::Tensor>(), offset, length).copy_(value);
+    if (has_elements) elements_of(*known->get_if<torch::Tensor>(), piece.offset, piece.length).copy_(value);
   }
 
-  const std::vector<ParameterOfGroup>& parameters_;
-  std::map<int64_t, StateValue::Dict> states_;
+  const std::vector<WholeParameter>& parameters_;
+  std::map<int64_t, StateValue::Dict> values_;
 };
+
+/// Returns whether no replica of a lower id has the same shards along the axis.
+bool has_first_copy(const Strategy& strategy, const std::string& axis, int local) {
+  const auto first = strategy.mesh().groups(axis).front();
+  return std::find(first.begin(), first.end(), strategy.first_local_replica() + local) != first.end();
+}
+
+/// Appends the tensor as a piece if it is a shard with elements that no earlier replica has.
+void append_shard(const Strategy& strategy, int local, size_t parameter, const torch::Tensor& tensor,
+                  std::vector<Piece>& pieces) {
+  const auto* shard = sharded_parameter_of(tensor);
+  if (shard == nullptr || shard->length == 0 || !has_first_copy(strategy, shard->axis, local)) return;
+  pieces.push_back({parameter, shard->offset, shard->length, tensor});
+}
+
+std::vector<torch::Tensor> parameters_in_order(const torch::optim::Optimizer& optimizer) {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  return parameters;
+}
+
+bool is_shard(const torch::Tensor& tensor) {
+  return sharded_parameter_of(tensor) != nullptr;
+}
+
+/// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
+/// earlier ones.
+std::vector<Piece> pieces_of(const Strategy& strategy, int local, const torch::optim::Optimizer& optimizer,
+                             const ShardedParameters* part) {
+  std::vector<Piece> pieces;
+  if (part != nullptr) {
+    for (size_t i = 0; i < part->slices().size(); ++i) {
+      const ParameterSlice& slice = part->slices()[i];
+      pieces.push_back({slice.parameter, slice.offset, slice.length, part->tensor(i)});
+    }
+    return pieces;
+  }
+  const auto parameters = parameters_in_order(optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) append_shard(strategy, local, i, parameters[i], pieces);
+  return pieces;
+}
 
 }  // namespace
 
-StateValue::Dict whole_optimizer_state(Strategy& strategy,
-                                       const std::vector<torch::optim::Optimizer*>& replicas,
-                                       bool is_wanted) {
-  const auto parts = strategy.extended().optimizer_parts(*replicas[0]);
-  if (parts.empty()) return is_wanted ? optimizer_state(*replicas[0]) : StateValue::Dict();
+torch::Tensor shard_of_values(const torch::Tensor& values, const ParameterShard& shard) {
+  const torch::Tensor ordered = at::empty_strided(shard.sizes, shard.strides, values.options()).copy_(values);
+  return elements_of(ordered, shard.offset, shard.length).clone();
+}
+
+NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>& replicas,
+                           NamedTensors tensors, bool is_wanted) {
   const torch::NoGradGuard no_grad;
-  const auto parameters = parameters_with_groups(*replicas[0]);
-  WholeStates whole(parameters);
+  const bool has_shards =
+      std::any_of(tensors.begin(), tensors.end(), [](const auto& named) { return is_shard(named.second); });
+  if (!has_shards) return is_wanted ? std::move(tensors) : NamedTensors();
+  std::vector<WholeParameter> parameters;
+  std::map<std::string, size_t> numbers;
+  for (const auto& [name, tensor] : tensors) {
+    numbers[name] = parameters.size();
+    parameters.emplace_back(tensor);
+  }
+  std::vector<Piece> pieces;
+  for (size_t local = 0; local < replicas.size(); ++local) {
+    for (const auto& [name, tensor] : state_dict(*replicas[local])) {
+      if (const auto number = numbers.find(name); number != numbers.end())
+        append_shard(strategy, static_cast<int>(local), number->second, tensor, pieces);
+    }
+  }
+  WholeValues whole(parameters);
   for (const Range& range : ranges_of(parameters)) {
     std::vector<torch::Tensor> own;
-    for (size_t local = 0; local < parts.size(); ++local) {
-      if (parts[local] != nullptr) append_states(*replicas[local], *parts[local], parameters, range, own);
+    for (const Piece& piece : pieces) {
+      StateValue::Dict value;
+      value.add("value", piece.tensor);
+      if (range.contains(piece.parameter)) WholeValues::append(piece, value, own);
     }
     for (const auto& of_worker : strategy.extended().gather_tensors(own)) {
       if (is_wanted) whole.add(of_worker);
     }
   }
-  return is_wanted ? optimizer_state_with(*replicas[0], whole.states()) : StateValue::Dict();
+  if (!is_wanted) return {};
+  for (auto& [name, tensor] : tensors) {
+    const auto found = whole.values().find(static_cast<int64_t>(numbers.at(name)));
+    if (found != whole.values().end()) tensor = *found->second.find("value")->get_if<torch::Tensor>();
+  }
+  return tensors;
+}
+
+StateValue::Dict whole_optimizer_state(Strategy& strategy,
+                                       const std::vector<torch::optim::Optimizer*>& replicas,
+                                       bool is_wanted) {
+  const torch::NoGradGuard no_grad;
+  const auto parts = strategy.extended().optimizer_parts(*replicas[0]);
+  std::vector<WholeParameter> parameters;
+  bool is_divided = !parts.empty();
+  for (size_t group = 0; group < replicas[0]->param_groups().size(); ++group) {
+    for (const auto& tensor : replicas[0]->param_groups()[group].params()) {
+      parameters.emplace_back(tensor, group);
+      is_divided = is_divided || is_shard(tensor);
+    }
+  }
+  if (!is_divided) return is_wanted ? optimizer_state(*replicas[0]) : StateValue::Dict();
+  std::vector<std::vector<Piece>> pieces;
+  for (size_t local = 0; local < replicas.size(); ++local) {
+    pieces.emplace_back();
+    if (!parts.empty() && parts[local] == nullptr) continue;
+    pieces.back() = pieces_of(strategy, static_cast<int>(local), *replicas[local],
+                              parts.empty() ? nullptr : parts[local]);
+  }
+  WholeValues whole(parameters);
+  for (const Range& range : ranges_of(parameters)) {
+    std::vector<torch::Tensor> own;
+    for (size_t local = 0; local < replicas.size(); ++local) {
+      for (const Piece& piece : pieces[local]) {
+        if (!range.contains(piece.parameter)) continue;
+        const size_t group = parameters[piece.parameter].group;
+        WholeValues::append(piece, state_of_tensor(*replicas[local], group, piece.tensor), own);
+      }
+    }
+    for (const auto& of_worker : strategy.extended().gather_tensors(own)) {
+      if (is_wanted) whole.add(of_worker);
+    }
+  }
+  return is_wanted ? optimizer_state_with(*replicas[0], whole.values()) : StateValue::Dict();
 }
 
 }  // namespace lockstep

@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/training/state/internal/replica_states.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 #include "lockstep/training/state/internal/tensor_digest.h"
 #include "lockstep/training/state/not_finite.h"
 #include "lockstep/training/state/optimizer_state.h"
@@ -21,23 +24,62 @@ struct NamedDigests {
   torch::Tensor digests;  // int64 [names, 2], on the CPU
 };
 
-NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Optimizer* optimizer) {
+bool is_shard(const torch::Tensor& tensor) {
+  return sharded_parameter_of(tensor) != nullptr;
+}
+
+bool has_shards(const torch::optim::Optimizer& optimizer) {
+  return std::any_of(optimizer.param_groups().begin(), optimizer.param_groups().end(), [](const auto& group) {
+    return std::any_of(group.params().begin(), group.params().end(), is_shard);
+  });
+}
+
+/// Returns two int64 like digest_of(): 0, since replicas have other parts, and the number of elements of the
+/// optimizer's state of its part that are NaN or infinite.
+torch::Tensor digest_of_part(const torch::optim::Optimizer& optimizer, const ShardedParameters& part) {
+  std::vector<size_t> groups;
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group)
+    groups.insert(groups.end(), optimizer.param_groups()[group].params().size(), group);
+  torch::Tensor digest = torch::zeros({2}, torch::kLong);
+  for (size_t slice = 0; slice < part.slices().size(); ++slice) {
+    const size_t group = groups[part.slices()[slice].parameter];
+    for (const auto& [name, value] : state_of_tensor(optimizer, group, part.tensor(slice)).entries) {
+      const torch::Tensor of_value = digest_of(*value.get_if<torch::Tensor>());
+      digest = digest.to(of_value.device());
+      digest[1] += of_value[1];
+    }
+  }
+  return digest;
+}
+
+/// `part` is the replica's part of the optimizer's state, or null if its state is not divided.
+NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Optimizer* optimizer,
+                        const ShardedParameters* part) {
   const torch::NoGradGuard no_grad;
   NamedDigests all;
   std::vector<torch::Tensor> digests;
-  const auto add = [&](const std::string& name, const torch::Tensor& tensor, bool may_be_infinite = false) {
-    if (!tensor.defined() || tensor.layout() != torch::kStrided) return;
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    if (!tensor.defined() || tensor.layout() != torch::kStrided) return false;
     all.names.push_back(name);
     digests.push_back(digest_of(tensor));
-    if (may_be_infinite) digests.back()[1] = 0;
+    return true;
   };
-  // A parameter that is not trained, such as a mask, may hold infinities on purpose.
-  for (const auto& item : module.named_parameters())
-    add("parameter " + item.key(), item.value(), !item.value().requires_grad());
+  for (const auto& item : module.named_parameters()) {
+    if (!add("parameter " + item.key(), item.value())) continue;
+    if (is_shard(item.value())) digests.back()[0] = 0;  // replicas have other ones
+    // A parameter that is not trained, such as a mask, may hold infinities on purpose.
+    if (!item.value().requires_grad()) digests.back()[1] = 0;
+  }
   if (optimizer != nullptr) {
-    visit_tensors(
-        StateValue(optimizer_state(*optimizer)),
-        [&](const std::string& name, const torch::Tensor& tensor) { add("optimizer " + name, tensor); });
+    const bool differs = has_shards(*optimizer);
+    visit_tensors(StateValue(optimizer_state(*optimizer)),
+                  [&](const std::string& name, const torch::Tensor& tensor) {
+                    if (add("optimizer " + name, tensor) && differs) digests.back()[0] = 0;
+                  });
+    if (part != nullptr) {
+      all.names.emplace_back("optimizer's part of the state");
+      digests.push_back(digest_of_part(*optimizer, *part));
+    }
   }
   // Gathers the digests on one device first: each copy to the CPU waits for the device.
   if (digests.empty()) {
@@ -69,9 +111,11 @@ size_t odd_one_out(const std::vector<int64_t>& digests) {
 
 StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>& modules,
                            const std::vector<torch::optim::Optimizer*>& optimizers) {
+  const auto group = optimizers.empty() ? nullptr : strategy.optimizer_group(*optimizers.front());
   const auto local = strategy.run([&](ReplicaContext& replica) {
     const auto index = static_cast<size_t>(replica.local_replica_id());
-    return digests_of(*modules[index], optimizers.empty() ? nullptr : optimizers[index]);
+    if (!group) return digests_of(*modules[index], nullptr, nullptr);
+    return digests_of(*modules[index], optimizers[index], group->sharded(replica.local_replica_id()));
   });
   std::vector<torch::Tensor> own;
   for (const auto& of_replica : local.local_values()) own.push_back(of_replica.digests);

@@ -1,0 +1,260 @@
+// Models of sharded units, trained by optimizers of scope(). Oracle: the same training with whole parameters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/sgd.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/sharding/sharded.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/tanh_net.h"
+#include "lockstep/tests/support/worker_strategies.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A block with a frozen bias and fewer elements in it than replicas.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    linear = register_module("linear", torch::nn::Linear(5, 5));
+    scale = register_parameter("scale", torch::ones({1}));
+    to(torch::kDouble);
+    linear->bias.set_requires_grad(false);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + scale * torch::tanh(linear(x)); }
+
+  torch::nn::Linear linear{nullptr};
+  torch::Tensor scale;
+};
+TORCH_MODULE(Block);
+
+/// Two blocks between layers that every replica has whole.
+template <typename AnyBlock>
+struct NetImpl : torch::nn::Module {
+  template <typename... Options>
+  explicit NetImpl(const Options&... options) {
+    input = register_module("input", torch::nn::Linear(6, 5));
+    first = register_module("first", AnyBlock(options...));
+    second = register_module("second", AnyBlock(options...));
+    output = register_module("output", torch::nn::Linear(5, 2));
+    input->to(torch::kDouble);
+    output->to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return output(second(first(input(x)))); }
+
+  torch::nn::Linear input{nullptr};
+  AnyBlock first{nullptr};
+  AnyBlock second{nullptr};
+  torch::nn::Linear output{nullptr};
+};
+using WholeNet = torch::nn::ModuleHolder<NetImpl<Block>>;
+using UnitNet = torch::nn::ModuleHolder<NetImpl<Sharded<Block>>>;
+
+StrategyOptions options_of(const Mesh& mesh) {
+  return {.intra_op_threads = 1,
+          .seed = 1,
+          .mesh = mesh,
+          .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128}};
+}
+
+template <typename Net>
+torch::Tensor loss_of(const ReplicaContext& replica, Net& net, int step) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(10 * step + replica.replica_id()));
+  return net->forward(torch::randn({3, 6}, generator, torch::kDouble)).square().sum();
+}
+
+using AdamW = torch::optim::AdamW;
+
+template <typename Net>
+AdamW make_adam(Net& net) {
+  return AdamW(net->parameters(), torch::optim::AdamWOptions(0.02).weight_decay(0.1));
+}
+
+/// Returns the norm of the gradients.
+template <typename Net>
+torch::Tensor train_step(ReplicaContext& replica, Net& net, AdamW& adam, int step) {
+  adam.zero_grad();
+  {
+    const auto held = replica.accumulate();
+    loss_of(replica, net, 2 * step).backward();
+  }
+  loss_of(replica, net, 2 * step + 1).backward();
+  return replica.apply_gradients(adam, {.clip_norm = 2.0});
+}
+
+struct Trained {
+  std::vector<torch::Tensor> parameters;
+  std::vector<double> norms;
+};
+
+/// The training that others must equal.
+Trained trained_whole(int replicas, int steps) {
+  torch::manual_seed(1);
+  MirroredStrategy strategy(cpu_devices(replicas), options_of({}));
+  auto model = strategy.scope([](ReplicaContext&) { return WholeNet(); });
+  auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
+  Trained trained;
+  for (int step = 0; step < steps; ++step)
+    trained.norms.push_back(strategy.run(train_step<WholeNet>, model, adam, step)[0].item<double>());
+  for (const auto& parameter : model.primary()->named_parameters())
+    trained.parameters.push_back(parameter.value().detach().clone());
+  return trained;
+}
+
+/// Expects the parameters of `net`, with whole ones in the place of shards.
+void expect_parameters(UnitNet& net, const std::vector<torch::Tensor>& expected) {
+  std::vector<torch::Tensor> own;
+  const auto add = [&](const torch::nn::Module& module) {
+    for (const auto& parameter : module.parameters()) own.push_back(parameter.detach());
+  };
+  const auto add_unit = [&](Sharded<Block>& unit) {
+    for (const auto& parameter : unit->whole_parameters()) own.push_back(parameter.value());
+  };
+  add(*net->input);
+  add_unit(net->first);
+  add_unit(net->second);
+  add(*net->output);
+  EXPECT_LE(largest_difference(own, expected), 1e-12);
+}
+
+class StrategyUnits : public testing::TestWithParam<std::string> {
+ protected:
+  Mesh mesh() const { return parse_mesh(GetParam()); }
+  std::string axis() const { return mesh().has("shard") ? "shard" : "data"; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Meshes, StrategyUnits,
+                         testing::Values("data=4", "data=2,shard=2", "shard=2,data=2", "data=1,shard=4",
+                                         "data=4,shard=1"));
+
+TEST_P(StrategyUnits, TrainAsWholeParametersDo) {
+  constexpr int kSteps = 20;
+  const Trained expected = trained_whole(4, kSteps);
+  torch::manual_seed(1);
+  MirroredStrategy strategy(cpu_devices(4), options_of(mesh()));
+  auto model = strategy.scope([&](ReplicaContext& replica) { return UnitNet(along(replica.axis(axis()))); });
+  auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
+  for (int step = 0; step < kSteps; ++step) {
+    const auto norms = strategy.run(train_step<UnitNet>, model, adam, step);
+    for (const auto& norm : norms.local_values())
+      EXPECT_NEAR(norm.item<double>(), expected.norms[static_cast<size_t>(step)], 1e-11);
+  }
+  strategy.run([&](ReplicaContext&, UnitNet& net) { expect_parameters(net, expected.parameters); }, model);
+}
+
+TEST_P(StrategyUnits, TrainAsWholeParametersDoOverWorkers) {
+  constexpr int kSteps = 5;
+  const Trained expected = trained_whole(4, kSteps);
+  torch::manual_seed(1);
+  std::vector<torch::Tensor> start;
+  for (const auto& parameter : WholeNet()->parameters()) start.push_back(parameter.detach().clone());
+  for (const auto& layout : {std::vector{2, 2}, std::vector{1, 3}}) {
+    expect_no_worker_failed(run_strategies(
+        layout,
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          // The workers of this test share one random state, which their threads advance.
+          auto model = strategy.scope([&](ReplicaContext& replica) {
+            const UnitOptions options = along(replica.axis(axis()));
+            const auto with_values = [&](size_t first) {
+              return [&start, first] {
+                Block block;
+                const torch::NoGradGuard no_grad;
+                auto own = block->parameters();
+                for (size_t i = 0; i < own.size(); ++i) own[i].copy_(start[first + i]);
+                return block;
+              };
+            };
+            UnitNet net(options);
+            net->first = net->replace_module("first", Sharded<Block>(options, with_values(2)));
+            net->second = net->replace_module("second", Sharded<Block>(options, with_values(5)));
+            const torch::NoGradGuard no_grad;
+            net->input->weight.copy_(start[0]);
+            net->input->bias.copy_(start[1]);
+            net->output->weight.copy_(start[8]);
+            net->output->bias.copy_(start[9]);
+            return net;
+          });
+          auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
+          for (int step = 0; step < kSteps; ++step) strategy.run(train_step<UnitNet>, model, adam, step);
+          strategy.run([&](ReplicaContext&, UnitNet& net) { expect_parameters(net, expected.parameters); },
+                       model);
+        },
+        [&](int, WorkerSetUp& set_up) { set_up.options = options_of(mesh()); }));
+  }
+}
+
+TEST(StrategyUnitsTest, AStepIsSkippedByAllIfOneShardIsNotFinite) {
+  for (int bad = 0; bad < 2; ++bad) {
+    MirroredStrategy strategy(cpu_devices(2), options_of({}));
+    auto model = strategy.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
+    auto sgd = strategy.scope([&](ReplicaContext& replica) {
+      return torch::optim::SGD(model[replica]->parameters(), torch::optim::SGDOptions(0.1));
+    });
+    auto scaler = strategy.scope(
+        [](ReplicaContext& replica) { return GradScaler(replica.device(), {.init_scale = 4}); });
+    const auto step = [&](bool is_bad) {
+      strategy.run(
+          [&](ReplicaContext& replica, UnitNet& net, torch::optim::SGD& own, GradScaler& scale) {
+            own.zero_grad();
+            scale.scale(loss_of(replica, net, 0)).backward();
+            replica.reduce_gradients(own);
+            if (is_bad && replica.replica_id() == bad) {
+              for (const auto& parameter : net->first->parameters()) {
+                if (parameter.numel() > 0 && parameter.grad().defined()) parameter.grad().fill_(INFINITY);
+              }
+            }
+            replica.apply_gradients(own, {.scaler = &scale});
+            scale.update();
+          },
+          model, sgd, scaler);
+    };
+    const auto before = model.primary()->output->weight.detach().clone();
+    step(true);
+    EXPECT_TRUE(torch::equal(model.primary()->output->weight, before));
+    step(false);
+    EXPECT_FALSE(torch::equal(model.primary()->output->weight, before));
+  }
+}
+
+TEST(StrategyUnitsTest, RefuseOptimizersThatCannotStepShards) {
+  MirroredStrategy strategy(cpu_devices(2), options_of({}));
+  auto model = strategy.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                strategy.scope([&](ReplicaContext& replica) {
+                  return std::make_shared<torch::optim::LBFGS>(model[replica]->parameters());
+                });
+              }),
+              AllOf(HasSubstr("LBFGS"), HasSubstr("elementwise")));
+  auto options = options_of({});
+  options.sharding.stage = 1;
+  MirroredStrategy sharding(cpu_devices(2), options);
+  auto other = sharding.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                sharding.scope([&](ReplicaContext& replica) { return make_adam(other[replica]); });
+              }),
+              AllOf(HasSubstr("shards along one axis"), HasSubstr("stage 1 over data")));
+}
+
+TEST(StrategyUnitsTest, RefuseUnitsOfAnotherPlaceOnTheAxis) {
+  MirroredStrategy strategy(cpu_devices(2), options_of({}));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                strategy.scope([](ReplicaContext& replica) {
+                  return UnitNet(UnitOptions{.index = 1 - replica.replica_id(), .size = 2});
+                });
+              }),
+              AllOf(HasSubstr("part 0 of 2"), HasSubstr("it is part 1 of 2"), HasSubstr("axis data")));
+}
+
+}  // namespace
+}  // namespace lockstep
