@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/gradients/pending_gradient.h"
@@ -156,6 +157,8 @@ class ShardedTraining {
     return groups;
   }
 
+  // A pool of the test's own thread would slow down those of the ranks.
+  const IntraOpThreadsGuard no_pool_{1};
   const ShardedLayout layout_;
   ReplicaThreads threads_;
   std::shared_ptr<ParameterDirectory> directory_;
