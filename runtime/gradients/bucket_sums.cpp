@@ -63,6 +63,14 @@ void PartBucketSums::advance() {
   while (num_summed_ < num_scattered_ && has_ended(launched_[num_summed_])) end_sum();
 }
 
+void PartBucketSums::make_room(size_t most) {
+  if (!buckets_.parts().are_kept_apart) return;
+  while (launched_.size() - num_summed_ > most) {
+    if (num_scattered_ == num_summed_) end_scatter();
+    end_sum();
+  }
+}
+
 void PartBucketSums::wait() {
   while (num_scattered_ < launched_.size()) end_scatter();
   while (num_summed_ < launched_.size()) end_sum();

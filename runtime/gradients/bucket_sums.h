@@ -22,6 +22,9 @@ class BucketSums {
   virtual void launch(size_t bucket) = 0;
   /// Begins what follows sums that have ended. Does not wait.
   virtual void advance() {}
+  /// Blocks until at most `most` launched buckets still take memory for their sums. Does nothing if that
+  /// memory stays anyway. Call it only where wait() could be called, too.
+  virtual void make_room(size_t most) { static_cast<void>(most); }
   /// Blocks until the sums of all launched buckets are there. On GPUs they are only under way on the device
   /// by then; the host does not wait for them. Throws what the backends' Work::wait() throws.
   virtual void wait() = 0;
@@ -66,6 +69,7 @@ class PartBucketSums : public BucketSums {
 
   void launch(size_t bucket) override;
   void advance() override;
+  void make_room(size_t most) override;
   void wait() override;
   void reset() override;
 

@@ -66,9 +66,14 @@ void BucketedAllReduce::fill_rest() {
   for (size_t bucket = next_bucket_; bucket < progress_.size(); ++bucket) make_ready(bucket);
 }
 
-int64_t BucketedAllReduce::launch_rest() {
+int64_t BucketedAllReduce::launch_rest(bool may_wait) {
+  // A replica without a batch launches all of its buckets here, and long before the others.
+  constexpr size_t kMostInFlight = 2;
   int64_t launched = 0;
-  for (; next_bucket_ < progress_.size(); ++launched) launch_next();
+  for (; next_bucket_ < progress_.size(); ++launched) {
+    if (may_wait) sums_->make_room(kMostInFlight);
+    launch_next();
+  }
   return launched;
 }
 
@@ -149,12 +154,12 @@ int64_t BucketedAllReduce::finish(const FinishOptions& options) {
     fill_rest();
     auto agreement = begin_agreement(options);
     end_agreement(agreement);
-    launched = launch_rest();
+    launched = launch_rest(/*may_wait=*/false);
     meet();
     sums_->wait();
     return launched;
   }
-  launched = launch_rest();
+  launched = launch_rest(/*may_wait=*/true);
   auto agreement = begin_agreement(options);
   sums_->wait();  // on a CPU this thread computes them, before it waits for the other replicas
   if (end_agreement(agreement)) meet();

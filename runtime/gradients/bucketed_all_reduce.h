@@ -98,7 +98,7 @@ class BucketedAllReduce {
 
   void make_ready(size_t bucket) const;
   void launch_next();
-  int64_t launch_rest();
+  int64_t launch_rest(bool may_wait);
   Agreement begin_agreement(const FinishOptions& options) const;
   bool end_agreement(Agreement& agreement);
   void meet() const;

@@ -151,6 +151,7 @@ class GradientReducer {
   bool is_laid_out() const;
   bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
   void lay_out();
+  void lay_out_parts();
   void on_gradient(size_t index);
   void begin_step();
   void take_in(size_t index);
@@ -164,7 +165,9 @@ class GradientReducer {
   void take_in_rest();
   void put_back_sums();
   void put_back_parts();
+  void drop_parts();
   void allocate(size_t bucket);
+  void allocate_rest(size_t bucket);
   [[noreturn]] void refuse_sparse(size_t index) const;
   void sum_sparse(const std::vector<GradientKind>& kinds);
   void check_untrained() const;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/gradients/pending_gradient.h"
@@ -67,8 +68,8 @@ class ShardedTraining {
                                     }};
     options.sharding.stage = layout.stage;
     if (layout.copies > 1) {
-      options.sharding.parts = std::make_unique<GroupedChannel>(groups(layout.copies, layout.parts, false));
-      options.sharding.copies = std::make_unique<GroupedChannel>(groups(layout.parts, layout.copies, true));
+      options.sharding.parts = grouped_channel(groups(layout.copies, layout.parts, false));
+      options.sharding.copies = grouped_channel(groups(layout.parts, layout.copies, true));
     }
     group_ = std::make_shared<OptimizerGroup>(
         optimizers,
@@ -156,6 +157,8 @@ class ShardedTraining {
     return groups;
   }
 
+  // A pool of the test's own thread would slow down those of the ranks.
+  const IntraOpThreadsGuard no_pool_{1};
   const ShardedLayout layout_;
   ReplicaThreads threads_;
   std::shared_ptr<ParameterDirectory> directory_;
