@@ -160,6 +160,7 @@ bool UnitCall::is_kept() {
   if (unit_->options().keep_until_backward) return true;
   const auto units = unit_->replica_units();
   if (units == nullptr || torch::autograd::get_current_graph_task_id() == -1) return false;
+  drop_kept();
   units->kept = weak_from_this();
   return true;
 }
@@ -204,7 +205,11 @@ void UnitCall::begin_backward() {
                           "' was changed in place between forward and backward, as by an optimizer's step");
   }
   const auto units = unit_->replica_units();
-  if (units != nullptr && units->kept.lock().get() != this) drop_kept();
+  if (units != nullptr && units->kept.lock().get() == this) {
+    units->kept.reset();  // It needs the parameters itself now.
+  } else {
+    drop_kept();
+  }
   hold();
   // Backward may end without the parameters' gradients: if only other ones were asked for, or by an error,
   // after which no callback is called, but all are destroyed.
