@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lockstep/strategies/sharding/sharded_module.h"
-#include "lockstep/strategies/sharding/sharding_options.h"
+#include "lockstep/strategies/sharding/unit_options.h"
 
 namespace lockstep {
 namespace detail {
@@ -76,7 +76,7 @@ class ShardedBlock : public ShardedModule {
   using Impl = typename detail::ImplOf<Block>::Type;
 
   template <typename... Args>
-  explicit ShardedBlock(const ShardingOptions& options, Args&&... args)
+  explicit ShardedBlock(const UnitOptions& options, Args&&... args)
       : ShardedBlock(Held{detail::make_block<Block>(std::forward<Args>(args)...)}, options) {}
 
   /// Calls the block's forward, whose default arguments may be left out.
@@ -89,7 +89,7 @@ class ShardedBlock : public ShardedModule {
   struct Held {
     std::shared_ptr<Impl> block;
   };
-  ShardedBlock(Held held, const ShardingOptions& options)
+  ShardedBlock(Held held, const UnitOptions& options)
       : ShardedModule(held.block, options), block_(std::move(held.block)) {}
 
   std::shared_ptr<Impl> block_;
@@ -129,7 +129,7 @@ class ShardedImpl<Block, Result (Class::*)(Args...) const> : public ShardedBlock
 /// Example:
 ///
 ///     auto model = strategy.scope([](ReplicaContext& replica) {
-///       const ShardingOptions options{.index = replica.replica_id(), .size = replica.num_replicas()};
+///       const UnitOptions options{.index = replica.replica_id(), .size = replica.num_replicas()};
 ///       torch::nn::Sequential model;
 ///       for (int i = 0; i < 8; ++i) model->push_back(Sharded<Layer>(options, 1024));
 ///       return model;

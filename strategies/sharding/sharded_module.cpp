@@ -93,7 +93,7 @@ std::vector<torch::Tensor> ShardedForward::end(std::vector<torch::Tensor> result
 
 }  // namespace detail
 
-ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> block, ShardingOptions options)
+ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> block, UnitOptions options)
     : block_(std::move(block)) {
   if (block_ == nullptr) throw InvalidArgument("[Sharded] expected a block, but got an empty one");
   if (options.name.empty()) options.name = block_->name();
@@ -121,7 +121,7 @@ torch::OrderedDict<std::string, torch::Tensor> ShardedModule::whole_parameters()
   return copies;
 }
 
-const ShardingOptions& ShardedModule::sharding_options() const {
+const UnitOptions& ShardedModule::unit_options() const {
   return unit_->options();
 }
 
@@ -184,7 +184,7 @@ GatheredUnits& gathered_units(const torch::nn::Module& model) {
     const auto* unit = owner->sharded_units().front();
     if (const auto counter = unit->gathered_units()) return *counter;
     throw InvalidArgument("[gathered_units] expected a model that Strategy::scope() returned, but unit '" +
-                          unit->sharding_options().name + "' belongs to no replica yet");
+                          unit->unit_options().name + "' belongs to no replica yet");
   }
   throw InvalidArgument("[gathered_units] expected a model with sharded units, but '" + model.name() +
                         "' has none");

@@ -17,7 +17,7 @@
 #include "lockstep/runtime/replicas/replica_collectives.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/sharding/gathered_units.h"
-#include "lockstep/strategies/sharding/sharding_options.h"
+#include "lockstep/strategies/sharding/unit_options.h"
 
 namespace lockstep {
 
@@ -79,7 +79,7 @@ class ShardedModule : public torch::nn::Module,
   /// Cuts the parameters of `block`, and frees them. All ranks give a block with the same values. Units
   /// inside it stay units. Throws InvalidArgument for options out of range, and naming the parameter or
   /// module that cannot be cut.
-  ShardedModule(std::shared_ptr<torch::nn::Module> block, ShardingOptions options);
+  ShardedModule(std::shared_ptr<torch::nn::Module> block, UnitOptions options);
   ~ShardedModule() override;
 
   /// Returns `function(args...)` with whole parameters, for a function that computes with the block's. Blocks
@@ -114,7 +114,7 @@ class ShardedModule : public torch::nn::Module,
   /// Returns copies of the whole parameters, by name. A collective.
   torch::OrderedDict<std::string, torch::Tensor> whole_parameters();
 
-  const ShardingOptions& sharding_options() const;
+  const UnitOptions& unit_options() const;
   /// Returns the replica's counter; null before it belongs to a replica.
   std::shared_ptr<GatheredUnits> gathered_units() const;
 

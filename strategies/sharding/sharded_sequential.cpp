@@ -22,7 +22,7 @@ int64_t bytes_of(const torch::nn::Module& module) {
 }  // namespace
 
 ShardedSequentialImpl::ShardedSequentialImpl(const std::vector<ElementFactory>& elements,
-                                             const ShardingOptions& options, const UnitPolicy& policy)
+                                             const UnitOptions& options, const UnitPolicy& policy)
     : Module("ShardedSequential") {
   Elements open;
   std::vector<std::string> names;
@@ -38,11 +38,11 @@ ShardedSequentialImpl::ShardedSequentialImpl(const std::vector<ElementFactory>& 
   }
 }
 
-void ShardedSequentialImpl::close_unit(const ShardingOptions& options, const std::vector<std::string>& names,
+void ShardedSequentialImpl::close_unit(const UnitOptions& options, const std::vector<std::string>& names,
                                        Elements elements) {
   const auto block = std::make_shared<ElementsOfUnit>("elements");
   for (size_t i = 0; i < names.size(); ++i) block->register_module(names[i], elements[i].ptr());
-  ShardingOptions own = options;
+  UnitOptions own = options;
   const std::string range = names.size() == 1 ? names.front() : c10::str(names.front(), " to ", names.back());
   ranges_.push_back(range);
   own.name = own.name.empty() ? range : c10::str(own.name, ".", range);
@@ -107,12 +107,12 @@ void ShardedSequentialImpl::pretty_print(std::ostream& stream) const {
   stream << "lockstep::ShardedSequential(" << units_.size() << " units)";
 }
 
-ShardedSequential shard_elements(const std::vector<ElementFactory>& elements, const ShardingOptions& options,
+ShardedSequential shard_elements(const std::vector<ElementFactory>& elements, const UnitOptions& options,
                                  const UnitPolicy& policy) {
   return ShardedSequential(elements, options, policy);
 }
 
-ShardedSequential shard_elements(const torch::nn::Sequential& model, const ShardingOptions& options,
+ShardedSequential shard_elements(const torch::nn::Sequential& model, const UnitOptions& options,
                                  const UnitPolicy& policy) {
   std::vector<ElementFactory> elements;
   const auto names = model->named_children().keys();

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "lockstep/strategies/sharding/sharded_module.h"
-#include "lockstep/strategies/sharding/sharding_options.h"
+#include "lockstep/strategies/sharding/unit_options.h"
 
 namespace lockstep {
 
@@ -49,7 +49,7 @@ class ShardedSequentialImpl : public torch::nn::Module, public ReplicaBound, pub
  public:
   /// Makes the elements, in order, and cuts and frees each unit before the next element is made. Throws as
   /// ShardedModule's constructor.
-  ShardedSequentialImpl(const std::vector<ElementFactory>& elements, const ShardingOptions& options,
+  ShardedSequentialImpl(const std::vector<ElementFactory>& elements, const UnitOptions& options,
                         const UnitPolicy& policy = {});
 
   /// Passes `input` through all elements. The first element of each unit takes a tensor, and the last returns
@@ -68,7 +68,7 @@ class ShardedSequentialImpl : public torch::nn::Module, public ReplicaBound, pub
 
  private:
   using Elements = std::vector<torch::nn::AnyModule>;
-  void close_unit(const ShardingOptions& options, const std::vector<std::string>& names, Elements elements);
+  void close_unit(const UnitOptions& options, const std::vector<std::string>& names, Elements elements);
 
   std::vector<std::shared_ptr<ShardedModule>> units_;
   std::vector<Elements> elements_;   // of each unit
@@ -83,11 +83,11 @@ TORCH_MODULE(ShardedSequential);
 ///     std::vector<ElementFactory> layers;
 ///     for (int i = 0; i < 24; ++i) layers.emplace_back([] { return Layer(4096); });
 ///     auto model = shard_elements(layers, {.index = replica.replica_id(), .size = replica.num_replicas()});
-ShardedSequential shard_elements(const std::vector<ElementFactory>& elements, const ShardingOptions& options,
+ShardedSequential shard_elements(const std::vector<ElementFactory>& elements, const UnitOptions& options,
                                  const UnitPolicy& policy = {});
 /// Returns a sequence of the elements of `model`, which nothing else may use from then on. It has the memory
 /// of all of `model` until its elements are cut.
-ShardedSequential shard_elements(const torch::nn::Sequential& model, const ShardingOptions& options,
+ShardedSequential shard_elements(const torch::nn::Sequential& model, const UnitOptions& options,
                                  const UnitPolicy& policy = {});
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-void check_options(const ShardingOptions& options) {
+void check_options(const UnitOptions& options) {
   if (options.size < 1 || options.index < 0 || options.index >= options.size) {
     throw InvalidArgument(c10::str("[Sharded] expected an index from 0 to size - 1, but got index ",
                                    options.index, " of size ", options.size, " for unit '", options.name,
@@ -36,7 +36,7 @@ void check_can_be_cut(const UnitParameter& parameter, const std::string& unit) {
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(const std::vector<UnitParameter>& parameters, ShardingOptions options)
+ShardedUnit::ShardedUnit(const std::vector<UnitParameter>& parameters, UnitOptions options)
     : options_(std::move(options)) {
   check_options(options_);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -59,9 +59,9 @@ ShardedUnit::ShardedUnit(const std::vector<UnitParameter>& parameters, ShardingO
     by_kind[kind].push_back(parameter);
   }
   for (const auto& kind : kinds) {
-    groups_.push_back(std::make_unique<FlatParameters>(
+    groups_.push_back(std::make_unique<UnitParameters>(
         std::move(by_kind[kind]),
-        FlatParameters::Part{
+        UnitParameters::Part{
             .unit = options_.name, .axis = options_.axis, .index = options_.index, .size = options_.size}));
   }
   for (const auto& tensor : this->parameters()) parameter_versions_.push_back(tensor._version());

@@ -10,8 +10,8 @@
 
 #include "lockstep/runtime/replicas/replica_collectives.h"
 #include "lockstep/strategies/sharding/gathered_units.h"
-#include "lockstep/strategies/sharding/internal/flat_parameters.h"
-#include "lockstep/strategies/sharding/sharding_options.h"
+#include "lockstep/strategies/sharding/internal/unit_parameters.h"
+#include "lockstep/strategies/sharding/unit_options.h"
 
 namespace lockstep {
 
@@ -30,11 +30,11 @@ class ShardedUnit {
  public:
   /// Cuts `parameters`, each of which appears once. Throws InvalidArgument for options out of range, and
   /// naming the parameter that cannot be cut.
-  ShardedUnit(const std::vector<UnitParameter>& parameters, ShardingOptions options);
+  ShardedUnit(const std::vector<UnitParameter>& parameters, UnitOptions options);
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
 
-  const ShardingOptions& options() const { return options_; }
+  const UnitOptions& options() const { return options_; }
   void rename(const std::string& name);
   /// Throws InvalidArgument if `replica` has another number of ranks, or another place among them.
   void bind(std::shared_ptr<const ReplicaCollectives> replica);
@@ -68,13 +68,13 @@ class ShardedUnit {
   void check_unchanged() const;
 
  private:
-  using Group = std::unique_ptr<FlatParameters>;
+  using Group = std::unique_ptr<UnitParameters>;
   c10::intrusive_ptr<c10d::Backend> backend() const;
   void gather();
   template <typename Call>
   auto collective(const char* operation, const Call& call);
 
-  ShardingOptions options_;
+  UnitOptions options_;
   std::vector<Group> groups_;
   int64_t num_bytes_ = 0;
   int num_holders_ = 0;

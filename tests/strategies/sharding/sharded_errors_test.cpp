@@ -37,7 +37,7 @@ void expect_contains(const std::string& text, const std::string& part) {
 class ShardedErrorsTest : public testing::Test {
  protected:
   ShardedErrorsTest() {
-    models_ = ranks_.make([](ShardingOptions options) {
+    models_ = ranks_.make([](UnitOptions options) {
       options.name = "layer";
       return Sharded<MlpBlock>(options);
     });
@@ -74,7 +74,7 @@ class ShardedErrorsTest : public testing::Test {
 TEST_F(ShardedErrorsTest, ParametersCannotBeUsedOutsideTheirUnit) {
   Linear block(4, 4);
   const auto weight = block->weight;
-  const Sharded<Linear> unit(ShardingOptions{.index = 0, .size = 2, .name = "head"}, block);
+  const Sharded<Linear> unit(UnitOptions{.index = 0, .size = 2, .name = "head"}, block);
   expect_contains(error_of([&] {
                     block->forward(torch::randn({2, 4}));
                   }),
@@ -88,16 +88,16 @@ TEST_F(ShardedErrorsTest, ParametersCannotBeUsedOutsideTheirUnit) {
 
 TEST_F(ShardedErrorsTest, AUnitOfSeveralRanksNeedsARun) {
   expect_contains(error_of([&] { model(0)->forward(x_); }), "[Sharded] expected to train inside a run");
-  Sharded<Linear> alone(ShardingOptions{.index = 0, .size = 2, .name = "head"}, 4, 4);
+  Sharded<Linear> alone(UnitOptions{.index = 0, .size = 2, .name = "head"}, 4, 4);
   expect_contains(error_of([&] { alone(torch::randn({2, 4})); }), "unit 'head' to be part of a module");
   expect_usable();
 }
 
 TEST_F(ShardedErrorsTest, OptionsMustFit) {
-  for (const auto& options : {ShardingOptions{.index = 2, .size = 2}, ShardingOptions{.index = -1, .size = 2},
-                              ShardingOptions{.index = 0, .size = 0}})
+  for (const auto& options : {UnitOptions{.index = 2, .size = 2}, UnitOptions{.index = -1, .size = 2},
+                              UnitOptions{.index = 0, .size = 0}})
     EXPECT_THROW(Sharded<Linear>(options, 4, 4), InvalidArgument);
-  Sharded<Linear> other(ShardingOptions{.index = 0, .size = 3, .name = "head"}, 4, 4);
+  Sharded<Linear> other(UnitOptions{.index = 0, .size = 3, .name = "head"}, 4, 4);
   expect_contains(error_of([&] { ranks_.bind(*other, 0); }), "to be cut into 2 parts");
   EXPECT_THROW(ShardedModule(nullptr, {}), InvalidArgument);
 }
@@ -145,7 +145,7 @@ struct FailingImpl : MlpBlockImpl {
 TORCH_MODULE(Failing);
 
 TEST_F(ShardedErrorsTest, AForwardThatThrowsFreesTheUnitAndReleasesTheOthers) {
-  auto models = ranks_.make([](const ShardingOptions& options) { return Sharded<Failing>(options); });
+  auto models = ranks_.make([](const UnitOptions& options) { return Sharded<Failing>(options); });
   const auto step = [&](int failing_rank) {
     return [&, failing_rank](int rank) {
       auto& own = models[static_cast<size_t>(rank)];
@@ -184,7 +184,7 @@ struct ChangingImpl : MlpBlockImpl {
 TORCH_MODULE(Changing);
 
 TEST_F(ShardedErrorsTest, ForwardMustNotChangeItsParameters) {
-  auto models = ranks_.make([](const ShardingOptions& options) { return Sharded<Changing>(options); });
+  auto models = ranks_.make([](const UnitOptions& options) { return Sharded<Changing>(options); });
   const auto error =
       cause_of<InvalidArgument>([&](int rank) { models[static_cast<size_t>(rank)]->forward(x_); });
   expect_contains(error, "changed its parameter 'first.weight' in place");
@@ -244,7 +244,7 @@ TEST_F(ShardedErrorsTest, ATensorThatForwardDoesNotReturnHasNoBackward) {
   std::vector<Leaking> blocks(kRanksOfErrors, Leaking(nullptr));
   size_t made = 0;
   auto models = ranks_.make(
-      [&](const ShardingOptions& options) { return Sharded<Leaking>(options, blocks[made++] = Leaking()); });
+      [&](const UnitOptions& options) { return Sharded<Leaking>(options, blocks[made++] = Leaking()); });
   const auto error = cause_of<std::exception>([&](int rank) {
     const auto self = static_cast<size_t>(rank);
     models[self]->forward(x_);
@@ -255,13 +255,12 @@ TEST_F(ShardedErrorsTest, ATensorThatForwardDoesNotReturnHasNoBackward) {
 }
 
 TEST_F(ShardedErrorsTest, NamesOfUnitsAreThoseInTheModel) {
-  torch::nn::Sequential model(Sharded<Linear>(ShardingOptions{.index = 0, .size = 2}, 4, 4),
-                              torch::nn::Tanh(),
-                              Sharded<Linear>(ShardingOptions{.index = 0, .size = 2}, 4, 4));
+  torch::nn::Sequential model(Sharded<Linear>(UnitOptions{.index = 0, .size = 2}, 4, 4), torch::nn::Tanh(),
+                              Sharded<Linear>(UnitOptions{.index = 0, .size = 2}, 4, 4));
   name_sharded_units(*model);
   const auto* unit = dynamic_cast<ShardedModule*>(model->ptr(2).get());
   ASSERT_NE(unit, nullptr);
-  EXPECT_EQ(unit->sharding_options().name, "2");
+  EXPECT_EQ(unit->unit_options().name, "2");
 }
 
 }  // namespace

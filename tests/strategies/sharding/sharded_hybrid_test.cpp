@@ -65,7 +65,7 @@ TEST(ShardedHybridTest, TheReducerSumsShardsOverTheOtherAxis) {
   std::vector<Sharded<AttentionBlock>> models;
   for (int rank = 0; rank < kRanksOfMesh; ++rank) {
     torch::manual_seed(5);
-    models.emplace_back(ShardingOptions{.index = MeshRanks::shard_of(rank), .size = kShards});
+    models.emplace_back(UnitOptions{.index = MeshRanks::shard_of(rank), .size = kShards});
     models.back()->bind(ranks.replica(rank));
   }
   const auto batch = torch::randn({8, 3, 8}, torch::kDouble);
@@ -112,7 +112,7 @@ TEST(ShardedHybridTest, TheReducerSumsShardsOverTheOtherAxis) {
 
 TEST(ShardedHybridTest, AHookOfAShardRunsOnceABackward) {
   ShardedRanks ranks(2);
-  auto models = ranks.make([](const ShardingOptions& options) { return Sharded<MlpBlock>(options); });
+  auto models = ranks.make([](const UnitOptions& options) { return Sharded<MlpBlock>(options); });
   ranks.run([&](int rank) {
     auto& model = models[static_cast<size_t>(rank)];
     int num_calls = 0;

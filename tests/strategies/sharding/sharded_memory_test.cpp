@@ -47,9 +47,9 @@ struct Usage {
 
 /// What a forward and a backward allocate, as a mean over the ranks: one rank's thread may free what another
 /// one has allocated. Gradients of shards have their memory already.
-Usage usage_of(int num_ranks, const ShardingOptions& options = {}, const UnitPolicy& policy = {}) {
+Usage usage_of(int num_ranks, const UnitOptions& options = {}, const UnitPolicy& policy = {}) {
   ShardedRanks ranks(num_ranks);
-  auto models = ranks.make([&](ShardingOptions own) {
+  auto models = ranks.make([&](UnitOptions own) {
     own.keep_until_backward = options.keep_until_backward;
     return shard_elements(layers(), own, policy);
   });
@@ -128,7 +128,7 @@ TEST(ShardedMemoryTest, OneRankKeepsItsParametersWithoutACopy) {
 
 TEST(ShardedMemoryTest, AGraphThatIsDroppedFreesTheUnitsThatItKept) {
   ShardedRanks ranks(kRanksOfMemory);
-  auto models = ranks.make([](ShardingOptions options) {
+  auto models = ranks.make([](UnitOptions options) {
     options.keep_until_backward = true;
     return shard_elements(layers(), options);
   });
@@ -144,14 +144,14 @@ TEST(ShardedMemoryTest, AGraphThatIsDroppedFreesTheUnitsThatItKept) {
 TEST(ShardedMemoryTest, AUnitAndItsGraphLeaveNothingBehind) {
   const CountedMemory memory;
   {
-    auto unit = std::make_shared<ShardedImpl<Linear>>(ShardingOptions{}, kWidthOfLayers, kWidthOfLayers);
+    auto unit = std::make_shared<ShardedImpl<Linear>>(UnitOptions{}, kWidthOfLayers, kWidthOfLayers);
     const auto y = unit->forward(torch::randn({4, kWidthOfLayers}));
     unit.reset();
     y.sum().backward();  // The graph holds what it needs.
   }
   {
     const auto unit =
-        Sharded<Linear>(ShardingOptions{}, kWidthOfLayers, kWidthOfLayers)(torch::randn({4, kWidthOfLayers}));
+        Sharded<Linear>(UnitOptions{}, kWidthOfLayers, kWidthOfLayers)(torch::randn({4, kWidthOfLayers}));
   }
   EXPECT_EQ(memory.now(), 0);
 }

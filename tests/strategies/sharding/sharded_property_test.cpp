@@ -17,7 +17,7 @@ struct Plan {
   std::mt19937 random;  // draws the structure
   std::mt19937 units;   // draws the units
   bool is_sharded = false;
-  ShardingOptions options{};
+  UnitOptions options{};
 
   bool draw(double probability) { return std::bernoulli_distribution(probability)(random); }
   bool draw_unit(double probability) { return std::bernoulli_distribution(probability)(units) && is_sharded; }
@@ -75,13 +75,13 @@ TEST_P(ShardedPropertyTest, RandomModulesComputeOneDevicesNumbers) {
   const auto seed = static_cast<unsigned>(GetParam());
   const int num_ranks = 1 + GetParam() % 4;
   ShardedRanks ranks(num_ranks);
-  const auto make_plan = [&](bool is_sharded, const ShardingOptions& options) {
+  const auto make_plan = [&](bool is_sharded, const UnitOptions& options) {
     return Plan{std::mt19937(seed), std::mt19937(seed + 1000), is_sharded, options};
   };
   torch::manual_seed(5);
   auto plan = make_plan(false, {});
   RandomBlock plain(plan, 3);
-  auto sharded = ranks.make([&](const ShardingOptions& options) {
+  auto sharded = ranks.make([&](const UnitOptions& options) {
     auto own = make_plan(true, options);
     return Sharded<RandomBlock>(options, RandomBlock(own, 3));
   });

@@ -34,11 +34,11 @@ torch::nn::Sequential plain_elements() {
 /// The names of the units' elements.
 std::vector<std::string> names_of(ShardedSequential& model) {
   std::vector<std::string> names;
-  for (const auto* unit : model->sharded_units()) names.push_back(unit->sharding_options().name);
+  for (const auto* unit : model->sharded_units()) names.push_back(unit->unit_options().name);
   return names;
 }
 
-void expect_the_sequences_numbers(const std::function<ShardedSequential(const ShardingOptions&)>& make,
+void expect_the_sequences_numbers(const std::function<ShardedSequential(const UnitOptions&)>& make,
                                   const std::vector<std::string>& units) {
   ShardedRanks ranks(kRanksOfSequences);
   auto plain = plain_elements();
@@ -59,20 +59,19 @@ void expect_the_sequences_numbers(const std::function<ShardedSequential(const Sh
 }
 
 TEST(ShardedSequentialTest, EachElementWithParametersIsAUnit) {
-  expect_the_sequences_numbers(
-      [](const ShardingOptions& options) { return shard_elements(elements(), options); },
-      {"0", "1 to 2", "last", "4"});
+  expect_the_sequences_numbers([](const UnitOptions& options) { return shard_elements(elements(), options); },
+                               {"0", "1 to 2", "last", "4"});
 }
 
 TEST(ShardedSequentialTest, ElementsJoinUntilAUnitHasTheBytes) {
   // The first has 82 parameters of 8 bytes.
   expect_the_sequences_numbers(
-      [](const ShardingOptions& options) {
+      [](const UnitOptions& options) {
         return shard_elements(elements(), options, {.min_unit_bytes = 82 * 8 + 1});
       },
       {"0 to 2", "last to 4"});
   expect_the_sequences_numbers(
-      [](const ShardingOptions& options) {
+      [](const UnitOptions& options) {
         return shard_elements(elements(), options, {.min_unit_bytes = 1 << 20});
       },
       {"0 to 4"});
@@ -80,7 +79,7 @@ TEST(ShardedSequentialTest, ElementsJoinUntilAUnitHasTheBytes) {
 
 TEST(ShardedSequentialTest, CutsASequenceThatIsThere) {
   expect_the_sequences_numbers(
-      [](const ShardingOptions& options) { return shard_elements(plain_elements(), options); },
+      [](const UnitOptions& options) { return shard_elements(plain_elements(), options); },
       {"0", "1 to 2", "last", "4"});
 }
 
@@ -95,7 +94,7 @@ TEST(ShardedSequentialTest, SetsTheModeOfItsElements) {
 
 TEST(ShardedSequentialTest, CanBePartOfAUnit) {
   struct Outer : torch::nn::Module {
-    explicit Outer(const ShardingOptions& options) {
+    explicit Outer(const UnitOptions& options) {
       first = register_module("first", MlpBlock());
       rest = register_module("rest", shard_elements(elements(), options));
     }
@@ -108,7 +107,7 @@ TEST(ShardedSequentialTest, CanBePartOfAUnit) {
   MlpBlock first;
   torch::nn::Sequential rest;
   for (const auto& element : elements()) rest->push_back(element.make());
-  auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<Outer>(options, options); });
+  auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<Outer>(options, options); });
   const auto x = torch::randn({2, 5}, torch::kDouble);
   const auto expected = rest->forward(first->forward(x));
   ranks.run([&](int rank) {

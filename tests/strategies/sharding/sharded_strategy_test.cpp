@@ -18,7 +18,7 @@ std::vector<std::string> cpus(int count) {
   return names;
 }
 
-ShardingOptions place_of(const ReplicaContext& replica) {
+UnitOptions place_of(const ReplicaContext& replica) {
   return {.index = replica.replica_id(), .size = replica.num_replicas()};
 }
 
@@ -121,7 +121,7 @@ TEST_P(ShardedStrategyTest, AReplicaThatThrowsInAUnitLeavesTheStrategyUsable) {
 TEST_P(ShardedStrategyTest, RefusesUnitsOfAnotherNumberOfParts) {
   MirroredStrategy strategy(cpus(GetParam()), {.intra_op_threads = 1});
   EXPECT_THROW(strategy.scope([](ReplicaContext& replica) {
-    return Sharded<AttentionBlock>(ShardingOptions{.index = replica.replica_id(), .size = 8});
+    return Sharded<AttentionBlock>(UnitOptions{.index = replica.replica_id(), .size = 8});
   }),
                InvalidArgument);
 }

@@ -36,7 +36,7 @@ TwoBlocks<Block> plain_blocks() {
 
 template <typename Block>
 auto sharded_blocks(ShardedRanks& ranks) {
-  return ranks.make([](const ShardingOptions& options) {
+  return ranks.make([](const UnitOptions& options) {
     return std::make_shared<TwoBlocksImpl<Sharded<Block>>>([&] { return Sharded<Block>(options); });
   });
 }

@@ -31,7 +31,7 @@ void expect_equal_gradients(const Step& step, const Args&... args) {
   ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   Block plain(args...);
-  auto sharded = ranks.make([&](const ShardingOptions& options) { return Sharded<Block>(options, args...); });
+  auto sharded = ranks.make([&](const UnitOptions& options) { return Sharded<Block>(options, args...); });
   expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
   const auto batch = batch_of(7, 5);
   step(plain, batch);
@@ -100,7 +100,7 @@ TEST(ShardedUnitsTest, AFrozenUnitIsFreedWhenItsInputsHaveTheirGradients) {
   ShardedRanks ranks(2);
   torch::manual_seed(5);
   FrozenBlock plain;
-  auto sharded = ranks.make([&](const ShardingOptions& options) { return Sharded<FrozenBlock>(options); });
+  auto sharded = ranks.make([&](const UnitOptions& options) { return Sharded<FrozenBlock>(options); });
   const auto batch = batch_of(4, 5);
   const auto expected = batch.clone().requires_grad_();
   plain->forward(plain->forward(expected)).square().sum().backward();
@@ -160,7 +160,7 @@ TEST(ShardedUnitsTest, TakesParametersOfSeveralDtypesAndAnySize) {
   ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   MixedBlock plain;
-  auto sharded = ranks.make([&](const ShardingOptions& options) { return Sharded<MixedBlock>(options); });
+  auto sharded = ranks.make([&](const UnitOptions& options) { return Sharded<MixedBlock>(options); });
   const auto batch = batch_of(7, 5);
   plain->forward(batch).square().sum().backward();
   const auto parts = batch.tensor_split(kRanksOfUnits);
@@ -195,7 +195,7 @@ TEST(ShardedUnitsTest, AUnitInAUnitIsCutOnce) {
   torch::manual_seed(5);
   const auto plain = std::make_shared<NestedBlockImpl<MlpBlock>>([] { return MlpBlock(); });
   using Nested = NestedBlockImpl<Sharded<MlpBlock>>;
-  auto sharded = ranks.make([](const ShardingOptions& options) {
+  auto sharded = ranks.make([](const UnitOptions& options) {
     return Sharded<Nested>(options,
                            std::function<Sharded<MlpBlock>()>([&] { return Sharded<MlpBlock>(options); }));
   });
@@ -227,8 +227,8 @@ TEST(ShardedUnitsTest, UnitsCanBeRecomputed) {
 
 TEST(ShardedUnitsTest, ARecomputedUnitStaysGatheredForItsBackward) {
   ShardedRanks ranks(2);
-  auto first = ranks.make([](const ShardingOptions& options) { return Sharded<MlpBlock>(options); });
-  auto second = ranks.make([](const ShardingOptions& options) { return Sharded<MlpBlock>(options); });
+  auto first = ranks.make([](const UnitOptions& options) { return Sharded<MlpBlock>(options); });
+  auto second = ranks.make([](const UnitOptions& options) { return Sharded<MlpBlock>(options); });
   const auto x = batch_of(2, 5);
   const auto counts_of = [&](bool together) {
     GatheredUnits::Counts counts;
@@ -287,7 +287,7 @@ TEST(ShardedUnitsTest, SparseGradientsBecomeDense) {
   ShardedRanks ranks(2);
   torch::manual_seed(5);
   Lookup plain;
-  auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<Lookup>(options); });
+  auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<Lookup>(options); });
   const auto batch = batch_of(4, 5);
   plain->forward(batch).square().sum().backward();
   const auto parts = batch.tensor_split(2);
@@ -326,7 +326,7 @@ TEST(ShardedUnitsTest, TakesTheBlocksPlaceInASequential) {
   torch::manual_seed(5);
   torch::nn::Sequential plain(torch::nn::Linear(5, 4), torch::nn::Tanh(), torch::nn::Linear(4, 5));
   plain->to(torch::kDouble);
-  auto sharded = ranks.make([](const ShardingOptions& options) {
+  auto sharded = ranks.make([](const UnitOptions& options) {
     torch::nn::Sequential model(Sharded<torch::nn::Linear>(options, 5, 4), torch::nn::Tanh(),
                                 Sharded<torch::nn::Linear>(options, 4, 5));
     model->to(torch::kDouble);
@@ -347,7 +347,7 @@ TEST(ShardedUnitsTest, AutocastComputesTheSame) {
   torch::manual_seed(5);
   torch::nn::Linear plain(5, 5);
   auto sharded =
-      ranks.make([](const ShardingOptions& options) { return Sharded<torch::nn::Linear>(options, 5, 5); });
+      ranks.make([](const UnitOptions& options) { return Sharded<torch::nn::Linear>(options, 5, 5); });
   const auto batch = batch_of(4, 5).to(torch::kFloat);
   std::vector<torch::Tensor> results(2);
   torch::Tensor expected;
@@ -377,7 +377,7 @@ TEST(ShardedUnitsTest, EvaluationGathersAndFrees) {
   torch::manual_seed(5);
   ConvBlock plain;
   plain->eval();
-  auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<ConvBlock>(options); });
+  auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<ConvBlock>(options); });
   const auto images = torch::randn({2, 3, 4, 4}, torch::kDouble);
   const auto expected = plain->forward(images);
   ranks.run([&](int rank) {
@@ -394,7 +394,7 @@ TEST(ShardedUnitsTest, TrainsBatchNormAndItsBuffers) {
   ShardedRanks ranks(2);
   torch::manual_seed(5);
   std::vector<ConvBlock> plain(2);
-  auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<ConvBlock>(options); });
+  auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<ConvBlock>(options); });
   for (auto& block : plain) {
     torch::manual_seed(5);
     block = ConvBlock();
@@ -417,7 +417,7 @@ TEST(ShardedUnitsTest, FollowsAChangeOfDtype) {
   torch::manual_seed(5);
   torch::nn::Linear plain(5, 5);
   auto sharded =
-      ranks.make([](const ShardingOptions& options) { return Sharded<torch::nn::Linear>(options, 5, 5); });
+      ranks.make([](const UnitOptions& options) { return Sharded<torch::nn::Linear>(options, 5, 5); });
   const auto x = batch_of(4, 5);
   ranks.run([&](int rank) {
     auto& unit = sharded[static_cast<size_t>(rank)];
@@ -441,7 +441,7 @@ TEST(ShardedUnitsTest, GivesCopiesOfTheWholeParameters) {
   ShardedRanks ranks(kRanksOfUnits);
   torch::manual_seed(5);
   ConvBlock plain;
-  auto sharded = ranks.make([](const ShardingOptions& options) { return Sharded<ConvBlock>(options); });
+  auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<ConvBlock>(options); });
   ranks.run([&](int rank) {
     const auto whole = sharded[static_cast<size_t>(rank)]->whole_parameters();
     ASSERT_EQ(whole.size(), plain->named_parameters().size());
@@ -457,8 +457,7 @@ TEST(ShardedUnitsTest, AnOptimizerOfTheShardsMakesOneDevicesSteps) {
     ShardedRanks ranks(num_ranks);
     torch::manual_seed(5);
     AttentionBlock plain;
-    auto sharded =
-        ranks.make([](const ShardingOptions& options) { return Sharded<AttentionBlock>(options); });
+    auto sharded = ranks.make([](const UnitOptions& options) { return Sharded<AttentionBlock>(options); });
     const auto batch = torch::randn({4, 3, 8}, torch::kDouble);
     const auto train = [](auto& block, const torch::Tensor& x) {
       torch::optim::Adam adam(block->parameters(), torch::optim::AdamOptions(1e-3).weight_decay(0.1));

@@ -39,7 +39,7 @@ class ShardedRanks {
   }
 
   int size() const { return group_.size(); }
-  ShardingOptions options(int rank) const { return {.index = rank, .size = size()}; }
+  UnitOptions options(int rank) const { return {.index = rank, .size = size()}; }
   void bind(torch::nn::Module& model, int rank) const {
     for (const auto& module : model.modules()) {
       if (auto* bound = dynamic_cast<ReplicaBound*>(module.get()))

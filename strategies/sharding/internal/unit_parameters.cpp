@@ -1,4 +1,4 @@
-#include "lockstep/strategies/sharding/internal/flat_parameters.h"
+#include "lockstep/strategies/sharding/internal/unit_parameters.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -38,7 +38,7 @@ at::Tensor as_real(const at::Tensor& flat) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(std::vector<UnitParameter> parameters, Part part)
+UnitParameters::UnitParameters(std::vector<UnitParameter> parameters, Part part)
     : parameters_(std::move(parameters)), part_(std::move(part)) {
   const at::NoGradGuard no_grad;
   const at::TensorOptions options = parameters_.front().tensor.options().requires_grad(false);
@@ -69,11 +69,11 @@ FlatParameters::FlatParameters(std::vector<UnitParameter> parameters, Part part)
 }
 
 /// Returns the first element of a parameter that this rank has, if it has any.
-int64_t FlatParameters::offset_of(size_t index) const {
+int64_t UnitParameters::offset_of(size_t index) const {
   return std::max(begins_[index], part_.index * part_elements_) - begins_[index];
 }
 
-void FlatParameters::mark(size_t index) const {
+void UnitParameters::mark(size_t index) const {
   const int64_t length = shards_[index].numel();
   mark_shard(shards_[index], {.name = parameters_[index].name,
                               .sizes = sizes_[index],
@@ -83,7 +83,7 @@ void FlatParameters::mark(size_t index) const {
                               .axis = part_.axis});
 }
 
-at::Tensor FlatParameters::shard_of(const at::Tensor& part, size_t index) const {
+at::Tensor UnitParameters::shard_of(const at::Tensor& part, size_t index) const {
   const int64_t numel = c10::multiply_integers(sizes_[index]);
   const int64_t part_begin = part_.index * part_elements_;
   const int64_t begin = std::clamp(begins_[index], part_begin, part_begin + part_elements_);
@@ -92,13 +92,13 @@ at::Tensor FlatParameters::shard_of(const at::Tensor& part, size_t index) const 
 }
 
 /// One storage for as long as the parameters stay on their device: the views that backward keeps share it.
-void FlatParameters::make_storage() {
+void UnitParameters::make_storage() {
   whole_ = at::empty({0}, options());
   auto* tensor = whole_.unsafeGetTensorImpl();
   tensor->set_sizes_contiguous({part_elements_ * part_.size});
 }
 
-void FlatParameters::make_guards() {
+void UnitParameters::make_guards() {
   guards_.clear();
   guards_.reserve(parameters_.size());
   for (const auto& [name, tensor] : parameters_) {
@@ -114,7 +114,7 @@ void FlatParameters::make_guards() {
   }
 }
 
-void FlatParameters::rename(const std::string& unit) {
+void UnitParameters::rename(const std::string& unit) {
   part_.unit = unit;
   make_guards();
   if (part_.size > 1 && whole_.storage().nbytes() == 0) {
@@ -122,18 +122,18 @@ void FlatParameters::rename(const std::string& unit) {
   }
 }
 
-void FlatParameters::place(size_t index, const c10::Storage& storage) const {
+void UnitParameters::place(size_t index, const c10::Storage& storage) const {
   auto* tensor = parameters_[index].tensor.unsafeGetTensorImpl();
   tensor->set_allow_tensor_metadata_change(true);
   tensor->set_storage_keep_dtype(storage);
   tensor->set_sizes_and_strides(sizes_[index], strides_[index], begins_[index]);
 }
 
-void FlatParameters::place(const c10::Storage& storage) {
+void UnitParameters::place(const c10::Storage& storage) {
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, storage);
 }
 
-void FlatParameters::follow_shards() {
+void UnitParameters::follow_shards() {
   const auto& first = shards_.front();
   bool are_in_place = true;
   for (const auto& shard : shards_)
@@ -157,7 +157,7 @@ void FlatParameters::follow_shards() {
   if (part_.size == 1) place(own_part_.storage());
 }
 
-c10::intrusive_ptr<c10d::Work> FlatParameters::gather(c10d::Backend* backend) {
+c10::intrusive_ptr<c10d::Work> UnitParameters::gather(c10d::Backend* backend) {
   if (part_.size == 1) return nullptr;
   const at::NoGradGuard no_grad;
   auto* storage = whole_.storage().unsafeGetStorageImpl();
@@ -172,7 +172,7 @@ c10::intrusive_ptr<c10d::Work> FlatParameters::gather(c10d::Backend* backend) {
   return backend->_allgather_base(to, from);
 }
 
-void FlatParameters::free() {
+void UnitParameters::free() {
   if (part_.size == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
   auto* storage = whole_.storage().unsafeGetStorageImpl();
@@ -180,13 +180,13 @@ void FlatParameters::free() {
   storage->set_nbytes(0);
 }
 
-void FlatParameters::abandon() {
+void UnitParameters::abandon() {
   if (part_.size == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
   make_storage();
 }
 
-std::vector<at::Tensor> FlatParameters::reduce_scatter(c10d::Backend* backend,
+std::vector<at::Tensor> UnitParameters::reduce_scatter(c10d::Backend* backend,
                                                        std::vector<at::Tensor>& gradients, bool in_place) {
   const at::NoGradGuard no_grad;
   at::Tensor whole = in_place ? whole_ : at::empty({part_elements_ * part_.size}, options());

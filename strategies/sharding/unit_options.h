@@ -5,7 +5,7 @@
 namespace lockstep {
 
 /// How the parameters of a unit are cut, and when they are gathered.
-struct ShardingOptions {
+struct UnitOptions {
   int index = 0;  ///< place of this rank among those that share the unit's parameters
   int size = 1;   ///< number of these ranks
   /// The axis of the mesh along which they are. Only "data", which is all replicas, can be used so far.

@@ -25,7 +25,7 @@ struct UnitParameter {
 ///
 /// The parameters stay the objects that they are. While they are free, reading or writing them throws; their
 /// views, such as those that backward keeps, have no memory.
-class FlatParameters {
+class UnitParameters {
  public:
   static constexpr int64_t kAlignment = 64;
 
@@ -38,9 +38,9 @@ class FlatParameters {
   };
 
   /// Cuts the parameters and frees them. They are dense leaves of one dtype and device, without aliases.
-  FlatParameters(std::vector<UnitParameter> parameters, Part part);
-  FlatParameters(const FlatParameters&) = delete;
-  FlatParameters& operator=(const FlatParameters&) = delete;
+  UnitParameters(std::vector<UnitParameter> parameters, Part part);
+  UnitParameters(const UnitParameters&) = delete;
+  UnitParameters& operator=(const UnitParameters&) = delete;
 
   const std::vector<UnitParameter>& parameters() const { return parameters_; }
   /// The rank's shard of each, a leaf that requires a gradient as the parameter did.
