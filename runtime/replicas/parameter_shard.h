@@ -22,8 +22,8 @@ struct ParameterShard {
   int64_t num_elements() const;  ///< of the whole parameter
 };
 
-/// Marks `tensor`, which is one-dimensional, as such a part. Aliases made by detach() have the mark, too, and
-/// set_data() keeps it. Copies do not have it.
+/// Marks `tensor`, which is one-dimensional, as such a part. Aliases made by detach() have the mark, too.
+/// Copies do not have it, and set_data() drops it.
 void mark_shard(const at::Tensor& tensor, ParameterShard shard);
 
 /// Returns what mark_shard() was given, or null if `tensor` is no part of a parameter. Valid as long as the

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Counts the sharded units of one replica whose parameters are whole at the same time. The unit's own thread
-/// counts.
+/// Counts the sharded units of one replica whose parameters are whole at the same time. Use it in the
+/// replica's thread, or between runs.
 class GatheredUnits {
  public:
   struct Counts {

@@ -130,7 +130,8 @@ void ShardedModule::name_units(const std::string& name) {
 }
 
 std::shared_ptr<GatheredUnits> ShardedModule::gathered_units() const {
-  return unit_->counter();
+  const auto units = unit_->replica_units();
+  return units == nullptr ? nullptr : std::shared_ptr<GatheredUnits>(units, &units->counter);
 }
 
 void ShardedModule::bind(std::shared_ptr<const ReplicaCollectives> replica) {
@@ -144,6 +145,25 @@ void ShardedModule::bind(std::shared_ptr<const ReplicaCollectives> replica) {
 void ShardedModule::train(bool on) {
   Module::train(on);
   block_->train(on);
+}
+
+void ShardedModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  Module::to(device, dtype, non_blocking);
+  follow_parameters();
+}
+
+void ShardedModule::to(torch::Dtype dtype, bool non_blocking) {
+  Module::to(dtype, non_blocking);
+  follow_parameters();
+}
+
+void ShardedModule::to(torch::Device device, bool non_blocking) {
+  Module::to(device, non_blocking);
+  follow_parameters();
+}
+
+void ShardedModule::follow_parameters() {
+  unit_->follow_shards();
 }
 
 BufferAggregation ShardedModule::buffer_aggregation(const std::string& name) const {

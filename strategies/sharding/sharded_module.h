@@ -120,7 +120,12 @@ class ShardedModule : public torch::nn::Module,
 
   void bind(std::shared_ptr<const ReplicaCollectives> replica) override;
   void train(bool on = true) override;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
   BufferAggregation buffer_aggregation(const std::string& name) const override;
+  /// Follows parameters that their modules have moved. to() calls it.
+  void follow_parameters();
   std::vector<ShardedModule*> sharded_units() override { return {this}; }
   void name_units(const std::string& name) override;
   void pretty_print(std::ostream& stream) const override;

@@ -75,6 +75,21 @@ void ShardedSequentialImpl::train(bool on) {
   for (const auto& unit : units_) unit->train(on);
 }
 
+void ShardedSequentialImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  Module::to(device, dtype, non_blocking);
+  for (const auto& unit : units_) unit->follow_parameters();
+}
+
+void ShardedSequentialImpl::to(torch::Dtype dtype, bool non_blocking) {
+  Module::to(dtype, non_blocking);
+  for (const auto& unit : units_) unit->follow_parameters();
+}
+
+void ShardedSequentialImpl::to(torch::Device device, bool non_blocking) {
+  Module::to(device, non_blocking);
+  for (const auto& unit : units_) unit->follow_parameters();
+}
+
 std::vector<ShardedModule*> ShardedSequentialImpl::sharded_units() {
   std::vector<ShardedModule*> all;
   for (const auto& unit : units_) {

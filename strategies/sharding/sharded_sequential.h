@@ -59,6 +59,9 @@ class ShardedSequentialImpl : public torch::nn::Module, public ReplicaBound, pub
   const std::vector<std::shared_ptr<ShardedModule>>& units() const { return units_; }
   void bind(std::shared_ptr<const ReplicaCollectives> replica) override;
   void train(bool on = true) override;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
   std::vector<ShardedModule*> sharded_units() override;
   void name_units(const std::string& name) override;
   void pretty_print(std::ostream& stream) const override;

@@ -82,7 +82,7 @@ void ShardedUnit::bind(std::shared_ptr<const ReplicaCollectives> replica) {
           " of ", options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
     }
   }
-  counter_ = replica->shared<GatheredUnits>();
+  replica_units_ = replica->shared<ReplicaUnits>();
   replica_ = std::move(replica);
 }
 
@@ -159,6 +159,15 @@ auto ShardedUnit::collective(const char* operation, const Call& call) {
   }
 }
 
+void ShardedUnit::follow_shards() {
+  if (num_holders_ > 0) return;
+  num_bytes_ = 0;
+  for (const auto& group : groups_) {
+    group->follow_shards();
+    num_bytes_ += group->num_bytes();
+  }
+}
+
 void ShardedUnit::acquire() {
   if (num_holders_ == 0) gather();
   ++num_holders_;
@@ -166,12 +175,9 @@ void ShardedUnit::acquire() {
 
 void ShardedUnit::gather() {
   collective("gathering its parameters", [&](c10d::Backend* backend) {
-    num_bytes_ = 0;
-    for (const auto& group : groups_) {
-      group->follow_shards();
-      num_bytes_ += group->num_bytes();
-    }
+    follow_shards();
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    works.reserve(groups_.size());
     try {
       for (const auto& group : groups_) works.push_back(group->gather(backend));
       for (const auto& work : works) {
@@ -182,13 +188,13 @@ void ShardedUnit::gather() {
       throw;
     }
   });
-  if (counter_ && options_.size > 1) counter_->add(num_bytes_);
+  if (replica_units_ && options_.size > 1) replica_units_->counter.add(num_bytes_);
 }
 
 void ShardedUnit::release() {
   if (--num_holders_ > 0) return;
   for (const auto& group : groups_) group->free();
-  if (counter_ && options_.size > 1) counter_->remove(num_bytes_);
+  if (replica_units_ && options_.size > 1) replica_units_->counter.remove(num_bytes_);
 }
 
 std::vector<at::Tensor> ShardedUnit::reduce_scatter(std::vector<at::Tensor> gradients, bool is_last) {
@@ -217,7 +223,7 @@ std::vector<at::Tensor> ShardedUnit::reduce_scatter(std::vector<at::Tensor> grad
       }
     }
   });
-  if (counter_) counter_->add_reduce_scatter();
+  if (replica_units_) replica_units_->counter.add_reduce_scatter();
   return sums;
 }
 

@@ -15,6 +15,15 @@
 
 namespace lockstep {
 
+class UnitCall;
+
+/// What the units of a replica share.
+struct ReplicaUnits {
+  GatheredUnits counter;
+  /// The last call whose backward is expected next, so that it still holds its parameters.
+  std::weak_ptr<UnitCall> kept;
+};
+
 /// The parameters of one unit on one rank: cut, gathered for as long as someone holds them, and their
 /// gradients summed. Only the replica's thread may use it.
 class ShardedUnit {
@@ -29,8 +38,8 @@ class ShardedUnit {
   void rename(const std::string& name);
   /// Throws InvalidArgument if `replica` has another number of ranks, or another place among them.
   void bind(std::shared_ptr<const ReplicaCollectives> replica);
-  /// Returns the replica's counter, null before bind().
-  const std::shared_ptr<GatheredUnits>& counter() const { return counter_; }
+  /// Returns what it shares with the replica's other units, null before bind().
+  const std::shared_ptr<ReplicaUnits>& replica_units() const { return replica_units_; }
 
   /// Returns the shard of a parameter.
   at::Tensor shard_of(const at::Tensor& parameter) const;
@@ -40,6 +49,9 @@ class ShardedUnit {
   std::vector<UnitParameter> named_parameters() const;
   /// How often the shards were changed in place.
   std::vector<int64_t> versions() const;
+
+  /// Follows shards that were moved to another device or dtype, unless the parameters are gathered.
+  void follow_shards();
 
   /// Gathers the parameters unless they are. Blocks. A collective. Each call needs one release().
   void acquire();
@@ -68,7 +80,7 @@ class ShardedUnit {
   int num_holders_ = 0;
   std::vector<int64_t> parameter_versions_;
   std::shared_ptr<const ReplicaCollectives> replica_;
-  std::shared_ptr<GatheredUnits> counter_;
+  std::shared_ptr<ReplicaUnits> replica_units_;
 };
 
 }  // namespace lockstep

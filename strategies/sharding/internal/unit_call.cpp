@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -116,6 +117,7 @@ std::shared_ptr<UnitCall> UnitCall::begin(std::shared_ptr<ShardedUnit> unit) {
     call->node_ = node;
   }
   call->versions_ = call->unit_->versions();
+  call->drop_kept();
   call->hold();
   if (node) {
     const auto parameters = call->unit_->parameters();
@@ -141,8 +143,26 @@ std::vector<at::Tensor> UnitCall::end(std::vector<at::Tensor> results) {
     return results;
   }
   results = pass_through(make_node<ResultsBackward>(shared_from_this()), std::move(results));
-  if (!unit_->options().keep_until_backward) drop();
+  if (!is_kept()) drop();
   return results;
+}
+
+/// Frees the unit that a recomputation has kept: the one that comes now computes before that one's backward.
+void UnitCall::drop_kept() const {
+  if (const auto units = unit_->replica_units()) {
+    if (const auto kept = units->kept.lock()) kept->drop();
+    units->kept.reset();
+  }
+}
+
+/// A forward that runs within backward is a recomputation, whose last unit's backward follows at once.
+bool UnitCall::is_kept() {
+  if (unit_->options().keep_until_backward) return true;
+  const auto units = unit_->replica_units();
+  if (units == nullptr || torch::autograd::get_current_graph_task_id() == -1) return false;
+  drop_kept();
+  units->kept = weak_from_this();
+  return true;
 }
 
 void UnitCall::hold() {
@@ -183,6 +203,12 @@ void UnitCall::begin_backward() {
   if (unit_->versions() != versions_) {
     throw InvalidArgument("[Sharded] a parameter of unit '" + unit_->options().name +
                           "' was changed in place between forward and backward, as by an optimizer's step");
+  }
+  const auto units = unit_->replica_units();
+  if (units != nullptr && units->kept.lock().get() == this) {
+    units->kept.reset();  // It needs the parameters itself now.
+  } else {
+    drop_kept();
   }
   hold();
   // Backward may end without the parameters' gradients: if only other ones were asked for, or by an error,

@@ -46,6 +46,8 @@ class UnitCall : public std::enable_shared_from_this<UnitCall> {
   explicit UnitCall(std::shared_ptr<ShardedUnit> unit);
   void lead_parameters();
   void lead_nowhere();
+  void drop_kept() const;
+  bool is_kept();
 
   std::shared_ptr<ShardedUnit> unit_;
   bool is_holding_ = false;

@@ -58,20 +58,29 @@ UnitParameters::UnitParameters(std::vector<UnitParameter> parameters, Part part)
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& tensor = parameters_[i].tensor;
     auto shard = shard_of(own_part_, i);
-    const int64_t begin = std::max(begins_[i], part_.index * part_elements_) - begins_[i];
-    if (shard.numel() > 0) shard.copy_(in_memory_order(tensor).narrow(0, begin, shard.numel()));
-    mark_shard(shard, {.name = parameters_[i].name,
-                       .sizes = sizes_[i],
-                       .strides = strides_[i],
-                       .offset = shard.numel() > 0 ? begin : 0,
-                       .length = shard.numel(),
-                       .axis = part_.axis});
+    if (shard.numel() > 0) shard.copy_(in_memory_order(tensor).narrow(0, offset_of(i), shard.numel()));
     shards_.push_back(shard.set_requires_grad(tensor.requires_grad()));
+    mark(i);
     tensor.set_requires_grad(false);
     tensor.mutable_grad().reset();
     place(i, guards_[i]);
   }
   if (part_.size == 1) place(own_part_.storage());
+}
+
+/// Returns the first element of a parameter that this rank has, if it has any.
+int64_t UnitParameters::offset_of(size_t index) const {
+  return std::max(begins_[index], part_.index * part_elements_) - begins_[index];
+}
+
+void UnitParameters::mark(size_t index) const {
+  const int64_t length = shards_[index].numel();
+  mark_shard(shards_[index], {.name = parameters_[index].name,
+                              .sizes = sizes_[index],
+                              .strides = strides_[index],
+                              .offset = length > 0 ? offset_of(index) : 0,
+                              .length = length,
+                              .axis = part_.axis});
 }
 
 at::Tensor UnitParameters::shard_of(const at::Tensor& part, size_t index) const {
@@ -137,6 +146,7 @@ void UnitParameters::follow_shards() {
     const auto shard = shard_of(own_part_, i);
     shard.copy_(shards_[i]);
     shards_[i].set_data(shard);
+    mark(i);
   }
   make_storage();
   make_guards();

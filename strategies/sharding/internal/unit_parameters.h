@@ -69,6 +69,8 @@ class UnitParameters {
  private:
   at::TensorOptions options() const { return own_part_.options(); }
   at::Tensor shard_of(const at::Tensor& part, size_t index) const;
+  int64_t offset_of(size_t index) const;
+  void mark(size_t index) const;
   void make_storage();
   void make_guards();
   void place(const c10::Storage& storage);

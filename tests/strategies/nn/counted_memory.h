@@ -17,6 +17,11 @@ class CountedMemory {
   CountedMemory()
       : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
 
+  /// Counts what this thread allocates and frees, too, in the other object.
+  CountedMemory(const CountedMemory& other)
+      : counter_(other.counter_), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+  CountedMemory& operator=(const CountedMemory&) = delete;
+
   /// Bytes allocated since the start, less those freed.
   int64_t now() const { return counter_->now; }
   int64_t peak() const { return counter_->peak; }
@@ -27,7 +32,9 @@ class CountedMemory {
   struct Counter final : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
       now += size;
-      peak = std::max<int64_t>(peak, now);
+      int64_t most = peak;
+      const int64_t current = now;
+      while (most < current && !peak.compare_exchange_weak(most, current)) continue;
     }
     bool memoryProfilingEnabled() const override { return true; }
 

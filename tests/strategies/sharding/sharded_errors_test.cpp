@@ -75,10 +75,11 @@ TEST_F(ShardedErrorsTest, ParametersCannotBeUsedOutsideTheirUnit) {
   Linear block(4, 4);
   const auto weight = block->weight;
   const Sharded<Linear> unit(UnitOptions{.index = 0, .size = 2, .name = "head"}, block);
+  expect_contains(error_of([&] {
+                    block->forward(torch::randn({2, 4}));
+                  }),
+                  "of unit 'head' is cut over the ranks");
   for (const auto& use : std::vector<std::function<void()>>{
-           [&] {
-             block->forward(torch::randn({2, 4}));
-           },
            [&] { (weight + 1).sum(); }, [&] { weight.t().contiguous(); }, [&] { weight.detach().zero_(); }}) {
     const auto error = error_of(use);
     expect_contains(error, "[Sharded] parameter 'weight' of unit 'head' is cut over the ranks");

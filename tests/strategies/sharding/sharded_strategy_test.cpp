@@ -26,7 +26,8 @@ UnitOptions place_of(const ReplicaContext& replica) {
 template <typename Norm>
 struct ImageBlockImpl : torch::nn::Module {
   ImageBlockImpl() {
-    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 3, 3).padding(1)));
+    conv =
+        register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 3, 3).padding(1).bias(false)));
     norm = register_module("norm", Norm(3));
     to(torch::kDouble);
   }

@@ -85,8 +85,8 @@ NamedTensors assembled(const std::vector<Model>& models, bool gradients) {
   for (size_t rank = 0; rank < models.size(); ++rank) {
     for (const auto& item : models[rank]->named_parameters()) {
       const auto& parameter = item.value();
-      auto value = (gradients ? parameter.grad() : parameter).detach();
-      if (!value.defined()) value = torch::zeros_like(parameter);
+      const auto source = gradients ? parameter.grad() : parameter;
+      const auto value = source.defined() ? source.detach() : torch::zeros_like(parameter).detach();
       const auto* shard = sharded_parameter_of(parameter);
       if (shard == nullptr) {
         if (rank > 0) {
