@@ -79,9 +79,10 @@ TEST(ShardedHybridTest, TheReducerSumsShardsOverTheOtherAxis) {
     const auto self = static_cast<size_t>(rank);
     reducers[self] = std::make_unique<GradientReducer>(
         models[self]->parameters(), ranks.data_backend(rank),
-        GradientReducer::Options{{.first_bucket_bytes = 64, .bucket_bytes = 512},
-                                 [&holds, self] { return holds[self] != 0; },
-                                 [](size_t index) { return std::to_string(index); }});
+        GradientReducer::Options{.buckets = {.first_bucket_bytes = 64, .bucket_bytes = 512},
+                                 .is_accumulating = [&holds, self] { return holds[self] != 0; },
+                                 .name_of = [](size_t index) { return std::to_string(index); },
+                                 .copies_of_shards = ReplicaBackends(ranks.data_backend(rank))});
   });
   for (int step = 0; step < 4; ++step) {
     sgd.zero_grad();
