@@ -55,8 +55,9 @@ def errors_of(output, offences):
     """Returns the first lines of the compiler's errors, as (offence or None, line)."""
     errors = []
     required_by = None  # GCC writes it before the error, and only if it is another than that of the error before
-    is_context = False
     for line in output.splitlines():
+        if re.match(r"\S+: In (instantiation|substitution) of ", line):
+            required_by = None
         place = PLACE.match(line)
         if not place:
             continue
@@ -64,14 +65,12 @@ def errors_of(output, offences):
         text = place["text"]
         if re.match(r"(fatal )?error: ", text):
             errors.append([here or required_by, line])
-            is_context = False
         elif text.startswith("note: "):
             # Clang writes it after the error.
             if "requested here" in text and errors and errors[-1][0] is None:
                 errors[-1][0] = here
-        elif text.startswith(("required ", "  required ", "recursively required ")):
-            required_by = (here or required_by) if is_context else here
-            is_context = True
+        elif text.startswith(("required ", "recursively required ")):
+            required_by = here or required_by
     return [tuple(error) for error in errors]
 
 
