@@ -24,8 +24,10 @@ constexpr size_t kReceiveBytes = size_t{64} * 1024;
 // If a client takes no answers, nothing more is read from it, and then the connection is closed.
 constexpr size_t kMaxUnsentBytes = kMaxStoreMessageBytes;
 constexpr size_t kMostUnsentBytes = 10 * kMaxUnsentBytes;
-// Bytes that have been sent are kept up to this size, so that they are not moved for every answer.
+// Bytes that have been sent are kept up to this size, or this share of the unsent ones, so that those are not
+// moved for every answer.
 constexpr size_t kMaxSentBytes = size_t{1} << 20;
+constexpr size_t kUnsentPerSent = 4;
 
 }  // namespace
 
@@ -201,7 +203,7 @@ void StoreServer::flush(Connection& connection) {
     const size_t count = connection.session->send(std::span(&rest, 1));
     if (count == 0) return;
     connection.out_begin += count;
-    if (connection.out_begin < kMaxSentBytes) continue;
+    if (connection.out_begin < std::max(kMaxSentBytes, connection.num_unsent() / kUnsentPerSent)) continue;
     connection.out.erase(connection.out.begin(),
                          connection.out.begin() + static_cast<std::ptrdiff_t>(connection.out_begin));
     connection.out_begin = 0;

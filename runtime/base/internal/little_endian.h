@@ -29,7 +29,9 @@ class LittleEndianWriter {
       throw InvalidArgument("expected a text of less than 4 GiB, but got one of " +
                             std::to_string(text.size()) + " bytes");
     write(static_cast<uint32_t>(text.size()));
-    bytes_.insert(bytes_.end(), text.begin(), text.end());
+    // As bytes, which are copied at once; characters would be converted one by one.
+    const auto* first = reinterpret_cast<const uint8_t*>(text.data());
+    bytes_.insert(bytes_.end(), first, first + text.size());
   }
 
   const std::vector<uint8_t>& bytes() const { return bytes_; }
@@ -55,7 +57,7 @@ class LittleEndianReader {
   double read_double() { return std::bit_cast<double>(read<uint64_t>()); }
   std::string read_text() {
     const auto bytes = next(read<uint32_t>());
-    return {bytes.begin(), bytes.end()};
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   /// Returns the next `size` bytes as a view of the given bytes.
   std::span<const uint8_t> next(size_t size) {

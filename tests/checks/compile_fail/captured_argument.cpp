@@ -7,7 +7,7 @@ struct Counter {
   torch::Tensor count;
 };
 
-void capture(MirroredStrategy& strategy) {
+void capture_argument(MirroredStrategy& strategy) {
   auto tensors = strategy.scope([](ReplicaContext&) { return torch::Tensor(); });
   CudaGraph seen([](ReplicaContext&, torch::Tensor&) {});
   strategy.run(seen, tensors);

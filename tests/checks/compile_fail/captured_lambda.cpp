@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void capture(MirroredStrategy& strategy) {
+void capture_lambda(MirroredStrategy& strategy) {
   CudaGraph plain([](ReplicaContext&) {});
   strategy.run(plain);
 #ifdef LOCKSTEP_MUST_NOT_COMPILE

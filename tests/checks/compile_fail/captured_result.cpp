@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void capture(MirroredStrategy& strategy) {
+void capture_number(MirroredStrategy& strategy) {
   CudaGraph tensor([](ReplicaContext&) { return torch::Tensor(); });
   strategy.run(tensor);
 #ifdef LOCKSTEP_MUST_NOT_COMPILE

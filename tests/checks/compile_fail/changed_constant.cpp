@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void count(MirroredStrategy& strategy) {
+void change_constant(MirroredStrategy& strategy) {
   const auto increment = [](ReplicaContext&, int& value) { ++value; };
   auto own = strategy.scope([](ReplicaContext&) { return 0; });
   strategy.run(increment, own);

@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void look(MirroredStrategy& strategy) {
+void copy_context(MirroredStrategy& strategy) {
   strategy.run([](ReplicaContext& replica) {
     ReplicaContext& same = replica;
     same.replica_id();

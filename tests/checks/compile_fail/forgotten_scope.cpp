@@ -5,7 +5,7 @@
 
 using namespace lockstep;
 
-void train(MirroredStrategy& strategy) {
+void forget_scope(MirroredStrategy& strategy) {
   const auto step = [](ReplicaContext&, torch::nn::Linear& model) { model->zero_grad(); };
   auto mirrored = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(2, 2); });
   strategy.run(step, mirrored);

@@ -5,7 +5,7 @@
 
 using namespace lockstep;
 
-void train(MirroredStrategy& strategy, std::vector<torch::Tensor> parameters) {
+void forget_scope_of_optimizer(MirroredStrategy& strategy, std::vector<torch::Tensor> parameters) {
   auto optimizer = strategy.scope([&](ReplicaContext&) { return torch::optim::SGD(parameters, 0.1); });
   strategy.run([](ReplicaContext&, const torch::optim::SGD&) {}, optimizer);
 #ifdef LOCKSTEP_MUST_NOT_COMPILE

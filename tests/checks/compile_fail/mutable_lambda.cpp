@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void count(MirroredStrategy& strategy) {
+void call_mutable_lambda(MirroredStrategy& strategy) {
   strategy.run([](ReplicaContext& replica) { return replica.replica_id(); });
 #ifdef LOCKSTEP_MUST_NOT_COMPILE
   strategy.run([calls = 0](ReplicaContext&) mutable { return ++calls; });

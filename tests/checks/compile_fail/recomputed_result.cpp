@@ -3,7 +3,7 @@
 
 using namespace lockstep;
 
-void train(const torch::Tensor& x) {
+void recompute_number(const torch::Tensor& x) {
   recompute([](const torch::Tensor& in) { return in * 2; }, x).sum().backward();
 #ifdef LOCKSTEP_MUST_NOT_COMPILE
   recompute([](const torch::Tensor& in) { return (in * 2).sum().item<double>(); }, x);

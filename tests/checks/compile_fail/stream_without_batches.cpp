@@ -11,7 +11,7 @@ struct Loader {
   std::optional<Example> next() { return std::nullopt; }
 };
 
-void read(MirroredStrategy& strategy) {
+void read_stream(MirroredStrategy& strategy) {
   strategy.distribute_dataset([](const InputContext&) { return Stream(); }, {.global_batch_size = 4});
 #ifdef LOCKSTEP_MUST_NOT_COMPILE
   strategy.distribute_dataset([](const InputContext&) { return Loader(); }, {.global_batch_size = 4});

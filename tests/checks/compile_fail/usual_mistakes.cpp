@@ -1,5 +1,4 @@
-// Mistakes that new users make, each chosen by the value of LOCKSTEP_MUST_NOT_COMPILE. The first line of the
-// compiler's error states the rule.
+// Mistakes that new users make, each under its name. The first line of the compiler's error states the rule.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 
 #include <torch/data/dataloader.h>
@@ -31,41 +30,43 @@ void train(MirroredStrategy& strategy, [[maybe_unused]] const torch::Tensor& ten
   auto batches = strategy.distribute_dataset(Rows(), DistributeOptions{.global_batch_size = 4});
   for (const auto& batch : batches) {
     strategy.run([](ReplicaContext&, Linear&, const Example&) {}, model, batch);
-#if LOCKSTEP_MUST_NOT_COMPILE == 1
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+    // offence: function_without_context
     strategy.run([](Linear&, const Example&) {}, model, batch);
-#elif LOCKSTEP_MUST_NOT_COMPILE == 2
+    // offence: batch_not_constant
     strategy.run([](ReplicaContext&, Linear&, Example&) {}, model, batch);
-#elif LOCKSTEP_MUST_NOT_COMPILE == 3
+    // offence: too_few_parameters
     strategy.run([](ReplicaContext&, Linear&) {}, model, batch);
-#elif LOCKSTEP_MUST_NOT_COMPILE == 4
+    // offence: parameters_in_another_order
     strategy.run([](ReplicaContext&, const Example&, Linear&) {}, model, batch);
 #endif
   }
   auto results = strategy.run([](ReplicaContext&) { return Result(); });
   strategy.reduce(ReduceOp::kSum, results.map([](const Result& result) { return result.loss; }));
   torch::save(model.primary(), "linear.pt");
-#if LOCKSTEP_MUST_NOT_COMPILE == 5
+#ifdef LOCKSTEP_MUST_NOT_COMPILE
+  // offence: tensor_as_dataset
   strategy.distribute_dataset(tensor, {.global_batch_size = 4});
-#elif LOCKSTEP_MUST_NOT_COMPILE == 6
+  // offence: misspelt_option
   strategy.distribute_dataset(Rows(), DistributeOptions{.global_batch_szie = 4});
-#elif LOCKSTEP_MUST_NOT_COMPILE == 7
-  auto other = strategy.scope([] { return Linear(2, 2); });
-#elif LOCKSTEP_MUST_NOT_COMPILE == 8
+  // offence: factory_without_context
+  strategy.scope([] { return Linear(2, 2); });
+  // offence: factory_of_references
   Linear plain(2, 2);
-  auto other = strategy.scope([&](ReplicaContext&) -> Linear& { return plain; });
-#elif LOCKSTEP_MUST_NOT_COMPILE == 9
+  strategy.scope([&](ReplicaContext&) -> Linear& { return plain; });
+  // offence: reduced_struct
   strategy.reduce(ReduceOp::kSum, results);
-#elif LOCKSTEP_MUST_NOT_COMPILE == 10
+  // offence: saved_mirrored
   torch::save(model, "linear.pt");
-#elif LOCKSTEP_MUST_NOT_COMPILE == 11
+  // offence: pipeline_without_context
   strategy.distribute_datasets_from_function([] { return [] { return std::optional(Example()); }; });
-#elif LOCKSTEP_MUST_NOT_COMPILE == 12
+  // offence: no_pipeline
   strategy.distribute_datasets_from_function([&](const InputContext&) { return tensor; });
-#elif LOCKSTEP_MUST_NOT_COMPILE == 13
+  // offence: data_loader_as_dataset
   strategy.distribute_dataset(torch::data::make_data_loader(Numbers()), {.global_batch_size = 4});
-#elif LOCKSTEP_MUST_NOT_COMPILE == 14
+  // offence: dereferenced_loader_as_dataset
   strategy.distribute_dataset(*torch::data::make_data_loader(Numbers()), {.global_batch_size = 4});
-#elif LOCKSTEP_MUST_NOT_COMPILE == 15
-  auto other = strategy.scope([made = 0](ReplicaContext&) mutable { return Linear(2, ++made); });
+  // offence: mutable_factory
+  strategy.scope([made = 0](ReplicaContext&) mutable { return Linear(2, ++made); });
 #endif
 }

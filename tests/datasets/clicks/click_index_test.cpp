@@ -43,11 +43,24 @@ constexpr size_t kCount = 10'000;
 class ClickIndexTest : public ::testing::Test {
  protected:
   ClickIndexTest() {
-    for (size_t i = 0; i < kCount; ++i) text_ += click_row_text(clicks_.row(i)) + "\n";
     folder_.write("data/day_0", text_);
     ::setenv("XDG_CACHE_HOME", cache_.path().c_str(), 1);
   }
   ~ClickIndexTest() override { ::unsetenv("XDG_CACHE_HOME"); }
+
+  /// Made once: under a sanitizer, that takes longer than most tests.
+  static const GeneratedClicks& clicks() {
+    static const GeneratedClicks made;
+    return made;
+  }
+  static const std::string& text() {
+    static const std::string made = [] {
+      std::string rows;
+      for (size_t i = 0; i < kCount; ++i) rows += click_row_text(clicks().row(i)) + "\n";
+      return rows;
+    }();
+    return made;
+  }
 
   ClickFileOptions options(const std::string& name = "day_0") {
     return {.path = folder_.file("data/" + name),
@@ -67,8 +80,8 @@ class ClickIndexTest : public ::testing::Test {
   }
   std::string beside(const std::string& name) const { return folder_.file("data/.lockstep/" + name); }
 
-  const GeneratedClicks clicks_;
-  std::string text_;
+  const GeneratedClicks& clicks_ = clicks();
+  const std::string& text_ = text();
   const TemporaryFolder folder_;
   const TemporaryFolder cache_;
   std::vector<std::string> messages_;

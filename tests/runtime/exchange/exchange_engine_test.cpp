@@ -20,17 +20,6 @@
 namespace lockstep {
 namespace {
 
-/// The sum of all ranks' values in the order of sum_order().
-std::vector<double> ordered_sum(int size, size_t count) {
-  std::vector<std::vector<double>> parts;
-  for (int rank = 0; rank < size; ++rank) parts.push_back(values_of(rank, count));
-  for (const auto& step : sum_order(size)) {
-    auto& into = parts[static_cast<size_t>(step.into)];
-    for (size_t i = 0; i < count; ++i) into[i] += parts[static_cast<size_t>(step.from)][i];
-  }
-  return parts[0];
-}
-
 const std::vector<std::string>& no_errors(int size) {
   static std::vector<std::string> none;
   none.assign(static_cast<size_t>(size), "");

@@ -59,6 +59,7 @@ class Run {
 
   static std::vector<int> listed(const BlockRanges& ranges) {
     std::vector<int> blocks;
+    blocks.reserve(static_cast<size_t>(count_blocks(ranges)));
     for (const auto& range : ranges) {
       for (int i = 0; i < range.count; ++i) blocks.push_back(range.first + i);
     }
@@ -73,6 +74,19 @@ class Run {
     return kind_ == CollectiveKind::kAllToAll ? 0 : like;
   }
 
+  /// Whether a message's blocks have the sizes of those that it is received into.
+  bool are_alike(int sender, const BlockRanges& sent, int receiver, const BlockRanges& received) const {
+    const int num_blocks = plan_of(0).num_blocks;
+    const auto is_scratch = [&](const BlockRange& range) { return range.first + range.count > num_blocks; };
+    if (sent == received && std::none_of(sent.begin(), sent.end(), is_scratch)) return true;
+    const auto from = listed(sent);
+    const auto into = listed(received);
+    bool is_same = from.size() == into.size();
+    for (size_t k = 0; is_same && k < from.size(); ++k)
+      is_same = size_class(sender, from[k]) == size_class(receiver, into[k]);
+    return is_same;
+  }
+
   /// Finds the round in which the peer of each message has its part in it.
   void match() {
     std::map<std::pair<int, int>, std::vector<std::pair<size_t, BlockRanges>>> sent, received;
@@ -83,8 +97,10 @@ class Run {
           if (peer < 0 || peer >= size() || peer == rank)
             fail("rank ", rank, " exchanges with rank ", peer, " in round ", round);
           const auto& plan = plan_of(rank);
-          for (const int block : listed(ranges))
-            check_block(rank, block, plan.num_blocks + plan.num_scratch());
+          for (const auto& range : ranges) {
+            for (const int block : {range.first, range.first + range.count - 1})
+              check_block(rank, block, plan.num_blocks + plan.num_scratch());
+          }
         };
         for (const auto& send : rounds[round].sends) {
           check(send.peer, send.blocks);
@@ -105,12 +121,7 @@ class Run {
       if (there.size() < messages.size())
         fail("rank ", ranks.first, " sends a message that rank ", ranks.second, " does not receive");
       for (size_t i = 0; i < messages.size(); ++i) {
-        const auto from = listed(messages[i].second);
-        const auto into = listed(there[i].second);
-        bool is_same = from.size() == into.size();
-        for (size_t k = 0; is_same && k < from.size(); ++k)
-          is_same = size_class(ranks.first, from[k]) == size_class(ranks.second, into[k]);
-        if (!is_same)
+        if (!are_alike(ranks.first, messages[i].second, ranks.second, there[i].second))
           fail("rank ", ranks.first, " and rank ", ranks.second, " have different blocks in message ", i);
         needs_[{ranks.first, messages[i].first}].emplace_back(ranks.second, there[i].first);
         needs_[{ranks.second, there[i].first}].emplace_back(ranks.first, messages[i].first);
@@ -187,22 +198,25 @@ class Run {
   void send(int rank) {
     if (current_[static_cast<size_t>(rank)] == plan_of(rank).rounds.size()) return;
     const auto& round = round_of(rank);
-    std::set<int> received;
+    const auto& blocks = blocks_[static_cast<size_t>(rank)];
+    std::vector<bool> received(blocks.size());
     for (const auto& receive : round.receives) {
       for (const int block : listed(receive.blocks)) {
-        if (!received.insert(block).second)
+        if (received[static_cast<size_t>(block)])
           fail("rank ", rank, " receives block ", block, " twice in a round");
+        received[static_cast<size_t>(block)] = true;
       }
     }
     for (const auto& sent : round.sends) {
       auto& message = on_their_way_[{rank, sent.peer}].emplace_back();
+      message.reserve(static_cast<size_t>(count_blocks(sent.blocks)));
+      const bool is_alike =
+          round.sends.size() == 1 && round.receives.size() == 1 && round.receives[0].blocks == sent.blocks;
       for (const int block : listed(sent.blocks)) {
-        if (!block_of(rank, block).is_set())
-          fail("rank ", rank, " sends block ", block, ", which has no value");
-        message.push_back(block_of(rank, block));
-        const bool is_alike =
-            round.sends.size() == 1 && round.receives.size() == 1 && round.receives[0].blocks == sent.blocks;
-        if (received.contains(block) && !is_alike)
+        const auto& value = blocks[static_cast<size_t>(block)];
+        if (!value.is_set()) fail("rank ", rank, " sends block ", block, ", which has no value");
+        message.push_back(value);
+        if (!is_alike && received[static_cast<size_t>(block)])
           fail("rank ", rank, " receives into block ", block, " while it sends it");
       }
     }

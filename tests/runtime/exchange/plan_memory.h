@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,14 +24,12 @@ inline void add_doubles(uint8_t* into, const uint8_t* from, size_t count) {
   }
 }
 
-/// The values of a rank. Their sum depends on the order in which they are added.
-inline std::vector<double> values_of(int rank, size_t count) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::uniform_real_distribution<double> magnitude(-20, 20);
-  std::vector<double> values(count);
-  for (double& value : values) value = std::exp2(magnitude(random)) * (random() % 2 == 0 ? 1 : -1);
-  return values;
-}
+/// The values of a rank. Their sum depends on the order in which they are added. Fewer values are the first
+/// ones of more. Any thread may call it.
+std::vector<double> values_of(int rank, size_t count);
+
+/// The sum of the values of ranks 0 to `size` - 1, in the order of sum_order().
+std::vector<double> ordered_sum(int size, size_t count);
 
 /// Memory for a plan's blocks, which divide `values` evenly.
 class PlanMemory {

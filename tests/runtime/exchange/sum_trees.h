@@ -39,13 +39,16 @@ class SumTrees {
   int leaf(int rank) const { return rank; }
   /// Addition is commutative, but not associative.
   int add(int left, int right) {
-    const auto key = std::minmax(left, right);
+    const std::pair<int, int> key = std::minmax(left, right);
+    // Blocks of one message mostly have the same sum.
+    if (key == last_key_) return last_sum_;
+    last_key_ = key;
     const auto known = sums_.find(key);
-    if (known != sums_.end()) return known->second;
+    if (known != sums_.end()) return last_sum_ = known->second;
     const int sum = static_cast<int>(ranges_.size());
     ranges_.push_back(merged(ranges_[static_cast<size_t>(left)], ranges_[static_cast<size_t>(right)]));
     sums_.emplace(key, sum);
-    return sum;
+    return last_sum_ = sum;
   }
   int num_ranks(int tree) const { return count_blocks(ranges_[static_cast<size_t>(tree)]); }
 
@@ -69,6 +72,8 @@ class SumTrees {
 
   std::vector<BlockRanges> ranges_;  // of the ranks in each tree
   std::map<std::pair<int, int>, int> sums_;
+  std::pair<int, int> last_key_{-1, -1};
+  int last_sum_ = -1;
 };
 
 }  // namespace lockstep::plan_check
