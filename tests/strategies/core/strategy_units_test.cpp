@@ -1,7 +1,6 @@
 // Models of sharded units, trained by optimizers of scope(). Oracle: the same training with whole parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
@@ -24,17 +23,34 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+/// Values without random numbers: the workers of a test share one random state, and all need the same values.
+torch::Tensor waves(at::IntArrayRef sizes, double phase) {
+  const int64_t count = c10::multiply_integers(sizes);
+  return 0.5 * torch::sin(1.7 * torch::arange(count, torch::kDouble) + phase).reshape(sizes);
+}
+
+struct AffineImpl : torch::nn::Module {
+  AffineImpl(int64_t inputs, int64_t outputs, double phase) {
+    weight = register_parameter("weight", waves({outputs, inputs}, phase));
+    bias = register_parameter("bias", waves({outputs}, phase + 1));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return torch::linear(x, weight, bias); }
+
+  torch::Tensor weight;
+  torch::Tensor bias;
+};
+TORCH_MODULE(Affine);
+
 /// A block with a frozen bias and fewer elements in it than replicas.
 struct BlockImpl : torch::nn::Module {
-  BlockImpl() {
-    linear = register_module("linear", torch::nn::Linear(5, 5));
-    scale = register_parameter("scale", torch::ones({1}));
-    to(torch::kDouble);
+  explicit BlockImpl(double phase) {
+    linear = register_module("linear", Affine(5, 5, phase));
+    scale = register_parameter("scale", torch::ones({1}, torch::kDouble));
     linear->bias.set_requires_grad(false);
   }
   torch::Tensor forward(const torch::Tensor& x) { return x + scale * torch::tanh(linear(x)); }
 
-  torch::nn::Linear linear{nullptr};
+  Affine linear{nullptr};
   torch::Tensor scale;
 };
 TORCH_MODULE(Block);
@@ -44,19 +60,17 @@ template <typename AnyBlock>
 struct NetImpl : torch::nn::Module {
   template <typename... Options>
   explicit NetImpl(const Options&... options) {
-    input = register_module("input", torch::nn::Linear(6, 5));
-    first = register_module("first", AnyBlock(options...));
-    second = register_module("second", AnyBlock(options...));
-    output = register_module("output", torch::nn::Linear(5, 2));
-    input->to(torch::kDouble);
-    output->to(torch::kDouble);
+    input = register_module("input", Affine(6, 5, 2));
+    first = register_module("first", AnyBlock(options..., 3.0));
+    second = register_module("second", AnyBlock(options..., 4.0));
+    output = register_module("output", Affine(5, 2, 5));
   }
   torch::Tensor forward(const torch::Tensor& x) { return output(second(first(input(x)))); }
 
-  torch::nn::Linear input{nullptr};
+  Affine input{nullptr};
   AnyBlock first{nullptr};
   AnyBlock second{nullptr};
-  torch::nn::Linear output{nullptr};
+  Affine output{nullptr};
 };
 using WholeNet = torch::nn::ModuleHolder<NetImpl<Block>>;
 using UnitNet = torch::nn::ModuleHolder<NetImpl<Sharded<Block>>>;
@@ -100,15 +114,14 @@ struct Trained {
 
 /// The training that others must equal.
 Trained trained_whole(int replicas, int steps) {
-  torch::manual_seed(1);
   MirroredStrategy strategy(cpu_devices(replicas), options_of({}));
   auto model = strategy.scope([](ReplicaContext&) { return WholeNet(); });
   auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
   Trained trained;
   for (int step = 0; step < steps; ++step)
     trained.norms.push_back(strategy.run(train_step<WholeNet>, model, adam, step)[0].item<double>());
-  for (const auto& parameter : model.primary()->named_parameters())
-    trained.parameters.push_back(parameter.value().detach().clone());
+  for (const auto& parameter : model.primary()->parameters())
+    trained.parameters.push_back(parameter.detach().clone());
   return trained;
 }
 
@@ -141,7 +154,6 @@ INSTANTIATE_TEST_SUITE_P(Meshes, StrategyUnits,
 TEST_P(StrategyUnits, TrainAsWholeParametersDo) {
   constexpr int kSteps = 20;
   const Trained expected = trained_whole(4, kSteps);
-  torch::manual_seed(1);
   MirroredStrategy strategy(cpu_devices(4), options_of(mesh()));
   auto model = strategy.scope([&](ReplicaContext& replica) { return UnitNet(along(replica.axis(axis()))); });
   auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
@@ -156,35 +168,12 @@ TEST_P(StrategyUnits, TrainAsWholeParametersDo) {
 TEST_P(StrategyUnits, TrainAsWholeParametersDoOverWorkers) {
   constexpr int kSteps = 5;
   const Trained expected = trained_whole(4, kSteps);
-  torch::manual_seed(1);
-  std::vector<torch::Tensor> start;
-  for (const auto& parameter : WholeNet()->parameters()) start.push_back(parameter.detach().clone());
   for (const auto& layout : {std::vector{2, 2}, std::vector{1, 3}}) {
     expect_no_worker_failed(run_strategies(
         layout,
         [&](MultiWorkerMirroredStrategy& strategy) {
-          // The workers of this test share one random state, which their threads advance.
-          auto model = strategy.scope([&](ReplicaContext& replica) {
-            const UnitOptions options = along(replica.axis(axis()));
-            const auto with_values = [&](size_t first) {
-              return [&start, first] {
-                Block block;
-                const torch::NoGradGuard no_grad;
-                auto own = block->parameters();
-                for (size_t i = 0; i < own.size(); ++i) own[i].copy_(start[first + i]);
-                return block;
-              };
-            };
-            UnitNet net(options);
-            net->first = net->replace_module("first", Sharded<Block>(options, with_values(2)));
-            net->second = net->replace_module("second", Sharded<Block>(options, with_values(5)));
-            const torch::NoGradGuard no_grad;
-            net->input->weight.copy_(start[0]);
-            net->input->bias.copy_(start[1]);
-            net->output->weight.copy_(start[8]);
-            net->output->bias.copy_(start[9]);
-            return net;
-          });
+          auto model =
+              strategy.scope([&](ReplicaContext& replica) { return UnitNet(along(replica.axis(axis()))); });
           auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
           for (int step = 0; step < kSteps; ++step) strategy.run(train_step<UnitNet>, model, adam, step);
           strategy.run([&](ReplicaContext&, UnitNet& net) { expect_parameters(net, expected.parameters); },

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/formats/named_tensors.h"
@@ -35,7 +36,7 @@ struct Layout {
     return {.intra_op_threads = 1,
             .seed = 1,
             .mesh = mesh,
-            .sharding = {.stage = stage},
+            .sharding = {.stage = stage < 3 ? stage : 0},  // units are sharded by themselves
             .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
   }
 };
@@ -47,7 +48,11 @@ std::vector<Layout> layouts() {
           {2, Mesh{{"shard", 2}}, 2},
           {4, Mesh{{"shard", 4}}, 2},
           {4, Mesh{{"data", 2}, {"shard", 2}}, 1},
-          {4, Mesh{{"data", 2}, {"shard", 2}}, 2}};
+          {4, Mesh{{"data", 2}, {"shard", 2}}, 2},
+          {2, Mesh{{"shard", 2}}, 3},
+          {4, Mesh{{"shard", 4}}, 3},
+          {4, Mesh{{"data", 2}, {"shard", 2}}, 3},
+          {4, Mesh{{"shard", 2}, {"data", 2}}, 3}};
 }
 
 /// Has parameters in channels-last order, a frozen one, and fewer elements in some than replicas.
@@ -92,13 +97,21 @@ struct AdagradCase {  // whose constructor makes its state
   }
 };
 
-template <typename Case>
+torch::nn::Sequential make_model(ReplicaContext&, const torch::nn::Sequential*) {
+  return make_net();
+}
+ShardedSequential make_model(ReplicaContext& replica, const ShardedSequential*) {
+  return shard_elements(make_net(), along(replica.axis("shard")));
+}
+
+template <typename Case, typename Model = torch::nn::Sequential>
 class Training {
  public:
   using Optimizer = typename Case::Optimizer;
 
   explicit Training(Strategy& made_by) : strategy(made_by), state(made_by) {
-    model.emplace(strategy.scope([](ReplicaContext&) { return make_net(); }));
+    model.emplace(strategy.scope(
+        [](ReplicaContext& replica) { return make_model(replica, static_cast<const Model*>(nullptr)); }));
     optimizer.emplace(
         strategy.scope([&](ReplicaContext& replica) { return Case::make((*model)[replica]->parameters()); }));
     state.add_model(*model);
@@ -108,11 +121,11 @@ class Training {
   void run_steps(int first, int last) {
     for (int step = first; step < last; ++step) {
       strategy.run(
-          [](ReplicaContext& replica, torch::nn::Sequential& net, Optimizer& own, int now) {
+          [](ReplicaContext& replica, Model& net, Optimizer& own, int now) {
             auto generator =
                 at::detail::createCPUGenerator(static_cast<uint64_t>(100 * now + replica.replica_id()));
             own.zero_grad();
-            net->forward(torch::randn({2, 3, 4, 4}, generator)).square().mean().backward();
+            net->forward(torch::randn({2, 3, 4, 4}, generator)).square().sum().backward();
             replica.apply_gradients(own);
           },
           *model, *optimizer, step);
@@ -132,7 +145,7 @@ class Training {
   }
 
   Strategy& strategy;
-  std::optional<Mirrored<torch::nn::Sequential>> model;
+  std::optional<Mirrored<Model>> model;
   std::optional<Mirrored<Optimizer>> optimizer;
   TrainingState state;
 };
@@ -142,6 +155,19 @@ void expect_equal(const NamedTensors& given, const NamedTensors& expected) {
   for (size_t i = 0; i < given.size(); ++i) {
     EXPECT_EQ(given[i].first, expected[i].first);
     EXPECT_TRUE(torch::equal(given[i].second, expected[i].second)) << given[i].first;
+  }
+}
+
+/// Calls `function` with the layout's training.
+template <typename Case, typename Function>
+void with_training(const Layout& layout, const Function& function) {
+  MirroredStrategy strategy(cpu_devices(layout.replicas), layout.options());
+  if (layout.stage < 3) {
+    Training<Case> training(strategy);
+    function(training);
+  } else {
+    Training<Case, ShardedSequential> training(strategy);
+    function(training);
   }
 }
 
@@ -156,32 +182,34 @@ TYPED_TEST(ShardedStates, OfEachLayoutAreReadByEachOther) {
   const std::string path = folder.path() + "/state.pt";
   for (const Layout& writer : layouts()) {
     torch::manual_seed(1);
-    MirroredStrategy from(cpu_devices(writer.replicas), writer.options());
-    Training<TypeParam> written(from);
-    written.run_steps(0, 3);
-    written.state.save(path, {.step = 3});
-    const NamedTensors expected = written.tensors();
+    NamedTensors expected;
+    NamedTensors after;
+    with_training<TypeParam>(writer, [&](auto& written) {
+      written.run_steps(0, 3);
+      written.state.save(path, {.step = 3});
+      expected = written.tensors();
+      written.run_steps(3, 5);
+      after = written.tensors();
+    });
     // Whole parameters, and the state of each that is trained.
     EXPECT_GE(expected.size(), 6U + 5U);
-    written.run_steps(3, 5);
-    const NamedTensors after = written.tensors();
     for (const Layout& reader : layouts()) {
       SCOPED_TRACE(writer.str() + " read by " + reader.str());
       torch::manual_seed(2);
-      MirroredStrategy to(cpu_devices(reader.replicas), reader.options());
-      Training<TypeParam> read(to);
-      read.run_steps(7, 9);  // leaves a state of its own, which is replaced
-      read.state.load(path);
-      expect_equal(read.tensors(), expected);
-      if (reader.replicas != writer.replicas) continue;
-      read.run_steps(3, 5);
-      const NamedTensors resumed = read.tensors();
-      ASSERT_EQ(resumed.size(), after.size());
-      const bool is_same_layout = reader.str() == writer.str();
-      for (size_t i = 0; i < after.size(); ++i) {
-        const auto difference = (resumed[i].second - after[i].second).abs().max().template item<double>();
-        EXPECT_LE(difference, is_same_layout ? 0 : 1e-5) << after[i].first;
-      }
+      with_training<TypeParam>(reader, [&](auto& read) {
+        read.run_steps(7, 9);  // leaves a state of its own, which is replaced
+        read.state.load(path);
+        expect_equal(read.tensors(), expected);
+        if (reader.replicas != writer.replicas) return;
+        read.run_steps(3, 5);
+        const NamedTensors resumed = read.tensors();
+        ASSERT_EQ(resumed.size(), after.size());
+        const bool is_same_layout = reader.str() == writer.str();
+        for (size_t i = 0; i < after.size(); ++i) {
+          const auto difference = (resumed[i].second - after[i].second).abs().max().template item<double>();
+          EXPECT_LE(difference, is_same_layout ? 0 : 1e-5) << after[i].first;
+        }
+      });
     }
   }
 }
