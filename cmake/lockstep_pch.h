@@ -1,7 +1,7 @@
 // The one precompiled header: what most sources of the project include anyway. GCC instantiates what
 // a precompiled header's inline functions need again in every source that uses it, which takes longer than
-// most sources themselves: twice as long with the usual modules (linear.h, conv.h, sequential.h and such) as with
-// these, and four times for torch/torch.h. A source that needs more of LibTorch includes it by itself.
+// most sources themselves: twice as long with the usual modules (linear.h, conv.h, sequential.h and such) as
+// with these, and four times for torch/torch.h. A source that needs more of LibTorch includes it by itself.
 #pragma once
 
 #include <torch/data/example.h>
