@@ -1,17 +1,12 @@
 // The one precompiled header: what most sources of the project include anyway. GCC instantiates what
 // a precompiled header's inline functions need again in every source that uses it, which takes longer than
-// most sources themselves: twice as long for torch/torch.h as for these. A source that needs more of LibTorch
-// includes it by itself.
+// most sources themselves: twice as long with the usual modules (linear.h, conv.h, sequential.h and such) as
+// with these, and four times for torch/torch.h. A source that needs more of LibTorch includes it by itself.
 #pragma once
 
 #include <torch/data/example.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>

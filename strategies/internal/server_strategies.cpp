@@ -1,5 +1,7 @@
 #include "lockstep/strategies/internal/server_strategies.h"
 
+#include "lockstep/strategies/make_strategy.h"
+
 namespace lockstep {
 
 void add_server_strategies(std::map<std::string, StrategyFactory>& factories) {

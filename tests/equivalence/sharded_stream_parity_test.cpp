@@ -1,5 +1,6 @@
 // Training on streams that are cut over several workers.
 #include <gtest/gtest.h>
+#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>

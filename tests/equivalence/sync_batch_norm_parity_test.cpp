@@ -2,6 +2,7 @@
 // last batches and empty shards included: SGD with momentum, 20 steps.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include <string>

@@ -179,7 +179,8 @@ size_t resident_mebibytes() {
 }
 
 TEST(BytePairTokenizerTest, GivesBackTheMemoryOfALongWord) {
-  if (std::string(LOCKSTEP_TEST_SANITIZER) != "") GTEST_SKIP() << "a sanitizer keeps memory that is given back";
+  if (std::string(LOCKSTEP_TEST_SANITIZER) != "")
+    GTEST_SKIP() << "a sanitizer keeps memory that is given back";
   const auto tokenizer = tokenizer_of(byte_level_json());
   const std::string word(size_t{8} << 20, 'q');
   const size_t before = resident_mebibytes();

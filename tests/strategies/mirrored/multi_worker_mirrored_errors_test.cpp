@@ -1,6 +1,7 @@
 // Refusals of a multi-worker strategy, and failures of one worker that reach all workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>

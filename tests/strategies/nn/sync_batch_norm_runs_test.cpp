@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
