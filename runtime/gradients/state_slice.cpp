@@ -6,8 +6,10 @@
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <sstream>
 #include <typeinfo>
+#include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 
@@ -27,6 +29,32 @@ at::Tensor slice_of_values(const at::Tensor& values, const at::Tensor& parameter
   const at::Tensor ordered =
       at::empty_strided(parameter.sizes(), parameter.strides(), values.options()).copy_(values);
   return elements_of(ordered, slice.offset, slice.length).clone();
+}
+
+[[noreturn]] void refuse_state(const torch::optim::OptimizerParamState& state, const c10::Error& error) {
+  throw InvalidArgument(
+      c10::str("[sharding] expected an optimizer state that can be cloned and serialized, "
+               "to divide it among replicas, but got ",
+               c10::demangle(typeid(state).name()), ": ", error.what_without_backtrace()));
+}
+
+bool is_cut(const c10::IValue& value, const ParameterSlice& slice) {
+  return value.isTensor() && value.toTensor().dim() == 1 && value.toTensor().numel() == slice.length;
+}
+
+void check_cover(const std::vector<StatePart>& parts, int64_t numel) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  ranges.reserve(parts.size());
+  for (const auto& part : parts) ranges.emplace_back(part.slice.offset, part.slice.length);
+  std::sort(ranges.begin(), ranges.end());
+  int64_t end = 0;
+  for (const auto& [offset, length] : ranges) {
+    if (offset != end) break;
+    end += length;
+  }
+  if (end == numel && !parts.empty()) return;
+  throw InvalidArgument(c10::str("[sharding] expected states of slices that hold each of ", numel,
+                                 " elements once, but element ", end, " is missing or there twice"));
 }
 
 }  // namespace
@@ -56,10 +84,41 @@ std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
   sliced->serialize(archive);
   return sliced;
 } catch (const c10::Error& error) {
-  throw InvalidArgument(
-      c10::str("[sharding] expected an optimizer state that can be cloned and serialized, "
-               "to divide what the optimizer has already, but got ",
-               c10::demangle(typeid(state).name()), ": ", error.what_without_backtrace()));
+  refuse_state(state, error);
+}
+
+std::unique_ptr<torch::optim::OptimizerParamState> join_states(const std::vector<StatePart>& parts,
+                                                               const at::Tensor& parameter) try {
+  check_cover(parts, parameter.numel());
+  const at::NoGradGuard no_grad;
+  torch::serialize::OutputArchive joined;
+  std::vector<torch::serialize::InputArchive> archives;
+  for (const auto& part : parts) {
+    torch::serialize::OutputArchive written;
+    part.state->serialize(written);
+    archives.push_back(reopened(written));
+  }
+  for (const auto& key : archives[0].keys()) {
+    c10::IValue value;
+    archives[0].read(key, value);
+    if (is_cut(value, parts[0].slice)) {
+      const at::Tensor whole =
+          at::empty_strided(parameter.sizes(), parameter.strides(), value.toTensor().options());
+      for (size_t i = 0; i < parts.size(); ++i) {
+        c10::IValue own;
+        archives[i].read(key, own);
+        elements_of(whole, parts[i].slice.offset, parts[i].slice.length).copy_(own.toTensor());
+      }
+      value = whole;
+    }
+    joined.write(key, value);
+  }
+  auto state = parts[0].state->clone();
+  auto archive = reopened(joined);
+  state->serialize(archive);
+  return state;
+} catch (const c10::Error& error) {
+  refuse_state(*parts[0].state, error);
 }
 
 }  // namespace lockstep

@@ -256,6 +256,34 @@ TEST(ShardedParameters, GivesAndTakesTheStateOfEachSlice) {
   EXPECT_EQ(resumed.sharded(0).state(0), nullptr);
 }
 
+TEST(ShardedParameters, TheStatesOfAllRanksSlicesJoinToThatOfAWholeTraining) {
+  ShardedTraining sharded({2, 4, 1}, odd_parameters, make_adam, kShardedBuckets);
+  ShardedTraining whole({0, 4, 1}, odd_parameters, make_adam, kShardedBuckets);
+  train(sharded, 0, 3);
+  train(whole, 0, 3);
+  for (size_t i = 0; i < whole.parameters(0).size(); ++i) {
+    const at::Tensor& parameter = whole.parameters(0)[i];
+    if (parameter.numel() == 0) continue;
+    std::vector<StatePart> parts;
+    for (const int rank : {3, 1, 0, 2}) {
+      const auto& own = sharded.sharded(rank);
+      for (size_t slice = 0; slice < own.slices().size(); ++slice) {
+        if (own.slices()[slice].parameter == i) parts.push_back({own.slices()[slice], own.state(slice)});
+      }
+    }
+    const auto joined = join_states(parts, sharded.parameters(0)[i]);
+    const auto& given = static_cast<const optim::AdamParamState&>(*joined);
+    const auto& expected = static_cast<const optim::AdamParamState&>(
+        *whole.optimizer(0).state().at(parameter.unsafeGetTensorImpl()));
+    EXPECT_EQ(given.step(), 3);
+    EXPECT_TRUE(torch::allclose(given.exp_avg(), expected.exp_avg(), 1e-12, 1e-12)) << "parameter " << i;
+    EXPECT_TRUE(torch::allclose(given.exp_avg_sq(), expected.exp_avg_sq(), 1e-12, 1e-12));
+    EXPECT_EQ(given.exp_avg().strides(), parameter.strides());
+    parts.pop_back();
+    EXPECT_THROW(join_states(parts, parameter), InvalidArgument);
+  }
+}
+
 TEST(ShardedParameters, ParametersWithNewMemoryMoveBackWithTheirValues) {
   ShardedTraining training({1, 2, 1}, odd_parameters, make_adam, kShardedBuckets);
   ShardedTraining plain({0, 2, 1}, odd_parameters, make_adam, kShardedBuckets);

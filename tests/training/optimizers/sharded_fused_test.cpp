@@ -1,7 +1,10 @@
 // Fused optimizers whose state is sharded. Oracle: the same training without sharding.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "lockstep/runtime/gradients/elementwise_optimizers.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/tests/runtime/gradients/sharded_training.h"
 #include "lockstep/training/optimizers/fused_adagrad.h"
 #include "lockstep/training/optimizers/fused_adam.h"
