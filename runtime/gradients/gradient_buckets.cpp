@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/elementwise_optimizers.h"
 #include "lockstep/runtime/gradients/gradient_clipping.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {

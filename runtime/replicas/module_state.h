@@ -23,7 +23,7 @@ void check_same_structure(const std::vector<ModulePointer>& replicas, const std:
 bool stands_for_table(const at::Tensor& tensor);
 
 /// Copies all parameters and buffers of replica `source` to the others, except parameters that stand for a
-/// table, shards of parameters (see ParameterShard), and buffers that are summed over the replicas (see
+/// table, shards of parameters (see ShardedParameter), and buffers that are summed over the replicas (see
 /// BufferAggregation), of which each replica has its own part.
 void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source);
 

@@ -5,7 +5,7 @@
 #include "lockstep/runtime/backends/local_backend.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"
 #include "lockstep/strategies/core/strategy.h"
 

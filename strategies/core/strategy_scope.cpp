@@ -14,7 +14,7 @@
 #include "lockstep/runtime/exchange/exchange_message.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/module_state.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/runtime/workers/worker_group.h"
 #include "lockstep/strategies/core/internal/optimizer_description.h"
 #include "lockstep/strategies/core/internal/strategy_core.h"

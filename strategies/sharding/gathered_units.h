@@ -9,6 +9,11 @@ namespace lockstep {
 
 /// Counts the sharded units of one replica whose parameters are whole at the same time. Use it in the
 /// replica's thread, or between runs.
+///
+/// Example:
+///
+///     const auto& counts = gathered_units(*model).counts();
+///     std::cout << counts.most_units << " units, " << counts.most_bytes << " bytes at most\n";
 class GatheredUnits {
  public:
   struct Counts {

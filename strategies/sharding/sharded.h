@@ -67,17 +67,15 @@ std::shared_ptr<typename ImplOf<Block>::Type> make_block(Args&&... args) {
   }
 }
 
-}  // namespace detail
-
 /// The unit of a Sharded<Block>.
 template <typename Block>
 class ShardedBlock : public ShardedModule {
  public:
-  using Impl = typename detail::ImplOf<Block>::Type;
+  using Impl = typename ImplOf<Block>::Type;
 
   template <typename... Args>
   explicit ShardedBlock(const UnitOptions& options, Args&&... args)
-      : ShardedBlock(Held{detail::make_block<Block>(std::forward<Args>(args)...)}, options) {}
+      : ShardedBlock(Held{make_block<Block>(std::forward<Args>(args)...)}, options) {}
 
   /// Calls the block's forward, whose default arguments may be left out.
   template <typename... Args>
@@ -95,27 +93,36 @@ class ShardedBlock : public ShardedModule {
   std::shared_ptr<Impl> block_;
 };
 
-/// Has the block's forward, so that it can take the block's place in containers such as Sequential.
+}  // namespace detail
+
+/// The class of Sharded<Block>'s module. It has the block's forward, so that it can take the block's place in
+/// containers such as Sequential.
+///
+/// Example:
+///
+///     torch::nn::ModuleList layers;
+///     layers->push_back(Sharded<Layer>(options, 1024));
+///     x = layers->ptr<ShardedImpl<Layer>>(0)->forward(x);
 template <typename Block,
           typename Forward = typename detail::ForwardOf<typename detail::ImplOf<Block>::Type>::Type>
-class ShardedImpl : public ShardedBlock<Block> {
+class ShardedImpl : public detail::ShardedBlock<Block> {
  public:
-  using ShardedBlock<Block>::ShardedBlock;
+  using detail::ShardedBlock<Block>::ShardedBlock;
   template <typename... Args>
   auto forward(Args&&... args) {
     return (*this)(std::forward<Args>(args)...);
   }
 };
 template <typename Block, typename Result, typename Class, typename... Args>
-class ShardedImpl<Block, Result (Class::*)(Args...)> : public ShardedBlock<Block> {
+class ShardedImpl<Block, Result (Class::*)(Args...)> : public detail::ShardedBlock<Block> {
  public:
-  using ShardedBlock<Block>::ShardedBlock;
+  using detail::ShardedBlock<Block>::ShardedBlock;
   Result forward(Args... args) { return (*this)(std::forward<Args>(args)...); }
 };
 template <typename Block, typename Result, typename Class, typename... Args>
-class ShardedImpl<Block, Result (Class::*)(Args...) const> : public ShardedBlock<Block> {
+class ShardedImpl<Block, Result (Class::*)(Args...) const> : public detail::ShardedBlock<Block> {
  public:
-  using ShardedBlock<Block>::ShardedBlock;
+  using detail::ShardedBlock<Block>::ShardedBlock;
   Result forward(Args... args) { return (*this)(std::forward<Args>(args)...); }
 };
 

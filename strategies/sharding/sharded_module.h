@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/sharding/gathered_units.h"
 #include "lockstep/strategies/sharding/unit_options.h"
@@ -54,6 +54,13 @@ using UnitArgument = std::conditional_t<has_inputs<Arg>, std::remove_cvref_t<Arg
 class ShardedModule;
 
 /// Base of modules that have sharded units, whose parameters are cut already.
+///
+/// Example:
+///
+///     for (const auto& module : model->modules()) {
+///       if (auto* owner = dynamic_cast<HasShardedUnits*>(module.get())) count +=
+///       owner->sharded_units().size();
+///     }
 class HasShardedUnits {
  public:
   virtual ~HasShardedUnits() = default;
@@ -71,6 +78,14 @@ class HasShardedUnits {
 /// place. What trains the model, such as an optimizer, holds these. Buffers are the block's own.
 ///
 /// Gradients of the parts are sums over all ranks. Several uses of a unit in a forward add up.
+///
+/// Example:
+///
+///     torch::nn::Linear layer(1024, 1024);
+///     const UnitOptions options = along(replica.axis("data"));
+///     auto unit = std::make_shared<ShardedModule>(layer.ptr(), options);
+///     // In a run, after scope() returned a module in which `unit` is registered:
+///     auto y = unit->call([&](const torch::Tensor& x) { return layer->forward(x).relu(); }, x);
 class ShardedModule : public torch::nn::Module,
                       public ReplicaBound,
                       public AggregatesBuffers,

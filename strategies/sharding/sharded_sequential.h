@@ -45,6 +45,11 @@ struct ElementFactory {
 
 /// Elements one after another, as torch::nn::Sequential, in units whose parameters are cut over the ranks;
 /// see ShardedModule. Parameters and buffers have the names of a Sequential's.
+///
+/// Example:
+///
+///     ShardedSequential model(layers, options, UnitPolicy{.min_unit_bytes = 64 << 20});
+///     std::cout << model->units().size() << " units\n";
 class ShardedSequentialImpl : public torch::nn::Module, public ReplicaBound, public HasShardedUnits {
  public:
   /// Makes the elements, in order, and cuts and frees each unit before the next element is made. Throws as

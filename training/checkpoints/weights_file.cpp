@@ -10,7 +10,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/files/internal/input_file.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/checkpoints/checkpoint_state.h"
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 #include "lockstep/training/formats/safetensors.h"

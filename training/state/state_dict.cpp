@@ -10,7 +10,7 @@
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/runtime/base/internal/text_excerpt.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {

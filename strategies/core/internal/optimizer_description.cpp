@@ -9,7 +9,7 @@
 #include <typeinfo>
 
 #include "lockstep/runtime/base/internal/number_text.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {

@@ -92,6 +92,18 @@ std::vector<at::Tensor> pass_through(const std::shared_ptr<T>& node, std::vector
   return tensors;
 }
 
+/// Lets go of a call's parameters when it is destroyed.
+class DropAtEnd {
+ public:
+  explicit DropAtEnd(std::shared_ptr<UnitCall> call) : call_(std::move(call)) {}
+  ~DropAtEnd() { call_->drop(); }
+  DropAtEnd(const DropAtEnd&) = delete;
+  DropAtEnd& operator=(const DropAtEnd&) = delete;
+
+ private:
+  std::shared_ptr<UnitCall> call_;
+};
+
 bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const auto& tensor) { return tensor.defined() && tensor.requires_grad(); });
@@ -213,10 +225,6 @@ void UnitCall::begin_backward() {
   hold();
   // Backward may end without the parameters' gradients: if only other ones were asked for, or by an error,
   // after which no callback is called, but all are destroyed.
-  struct DropAtEnd {
-    std::shared_ptr<UnitCall> call;
-    ~DropAtEnd() { call->drop(); }
-  };
   torch::autograd::Engine::get_default_engine().queue_callback(
       [end = std::make_shared<DropAtEnd>(shared_from_this())] {});
 }

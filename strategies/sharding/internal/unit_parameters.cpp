@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/runtime/replicas/parameter_shard.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/tests/support/replica_group.h"
 #include "lockstep/tests/support/tanh_net.h"
@@ -120,6 +120,33 @@ inline void expect_same(const NamedTensors& given, const NamedTensors& expected,
     if (tensor.numel() == 0) continue;
     EXPECT_LE(largest_difference({given.at(name)}, {tensor}), tolerance) << name;
   }
+}
+
+inline constexpr int kRanksOfUnits = 3;
+
+inline torch::Tensor batch_of(int64_t rows, int64_t width) {
+  torch::manual_seed(11);
+  return torch::randn({rows, width}, torch::kDouble);
+}
+
+/// Runs `step` on the plain block with all rows, and on each rank's unit with its own rows, and compares the
+/// sums of the gradients.
+template <typename Block, typename Step, typename... Args>
+void expect_equal_gradients(const Step& step, const Args&... args) {
+  ShardedRanks ranks(kRanksOfUnits);
+  torch::manual_seed(5);
+  Block plain(args...);
+  auto sharded = ranks.make([&](const UnitOptions& options) { return Sharded<Block>(options, args...); });
+  expect_same(assembled(sharded, false), parameters_of(plain, false), 0);
+  const auto batch = batch_of(7, 5);
+  step(plain, batch);
+  const auto parts = batch.tensor_split(kRanksOfUnits);
+  ranks.run([&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    step(sharded[self], parts[self]);
+    EXPECT_EQ(gathered_units(*sharded[self]).counts().units, 0);
+  });
+  expect_same(assembled(sharded, true), parameters_of(plain, true));
 }
 
 /// x + second(tanh(first(x))), with an odd number of elements: [n, width] to the same.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/replicas/module_state.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/formats/named_tensors.h"
 #include "lockstep/training/formats/state_file.h"

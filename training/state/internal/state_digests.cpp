@@ -8,7 +8,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
-#include "lockstep/runtime/replicas/parameter_shard.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/state/internal/replica_states.h"
 #include "lockstep/training/state/internal/sharded_states.h"
 #include "lockstep/training/state/internal/tensor_digest.h"

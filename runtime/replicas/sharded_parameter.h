@@ -10,7 +10,7 @@ namespace lockstep {
 
 /// The place of a tensor that holds a rank's part of a parameter. The ranks along `axis` together hold all of
 /// it.
-struct ParameterShard {
+struct ShardedParameter {
   std::string name;              ///< of the parameter, in the module that cut it
   std::vector<int64_t> sizes;    ///< of the whole parameter
   std::vector<int64_t> strides;  ///< of the whole parameter, which is dense
@@ -24,7 +24,7 @@ struct ParameterShard {
 
 /// Marks `tensor`, which is one-dimensional, as such a part. Aliases made by detach() have the mark, too.
 /// Copies do not have it, and set_data() drops it.
-void mark_shard(const at::Tensor& tensor, ParameterShard shard);
+void mark_shard(const at::Tensor& tensor, ShardedParameter shard);
 
 /// Returns what mark_shard() was given, or null if `tensor` is no part of a parameter. Valid as long as the
 /// tensor. Any thread may call it.
@@ -35,6 +35,6 @@ void mark_shard(const at::Tensor& tensor, ParameterShard shard);
 ///       const auto* shard = sharded_parameter_of(parameter);
 ///       count += shard != nullptr ? shard->num_elements() : parameter.numel();
 ///     }
-const ParameterShard* sharded_parameter_of(const at::Tensor& tensor);
+const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor);
 
 }  // namespace lockstep
