@@ -35,8 +35,8 @@ class BucketSums {
 /// Each rank gets the sums of all elements, in the bucket.
 class WholeBucketSums : public BucketSums {
  public:
-  /// `copies` sums buckets of shards (see ParameterShard) over the ranks that have the same ones. Null: each
-  /// rank's shards are its own.
+  /// `copies` sums buckets of shards (see ShardedParameter) over the ranks that have the same ones. Null:
+  /// each rank's shards are its own.
   WholeBucketSums(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> backend,
                   c10::intrusive_ptr<c10d::Backend> copies = nullptr)
       : buckets_(buckets), backend_(std::move(backend)), copies_(std::move(copies)) {}

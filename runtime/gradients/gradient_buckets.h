@@ -46,7 +46,8 @@ class GradientBuckets {
   /// Returns the parameters with a slot in the bucket, in the order of the slots.
   const std::vector<size_t>& members(size_t bucket) const { return buckets_[bucket].members; }
   const at::Tensor& flat(size_t bucket) const { return buckets_[bucket].flat; }
-  /// Returns whether the bucket's parameters are shards, which have buckets of their own; see ParameterShard.
+  /// Returns whether the bucket's parameters are shards, which have buckets of their own; see
+  /// ShardedParameter.
   bool has_shards(size_t bucket) const { return buckets_[bucket].has_shards; }
 
   /// Returns the number of elements of a bucket, padding included.

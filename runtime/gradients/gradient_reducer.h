@@ -56,8 +56,8 @@ class GradientReducer {
     int64_t slot_alignment = 1;
     /// None: each replica gets the whole sums.
     std::optional<ShardedSums> sharding = std::nullopt;
-    /// The ranks that have the same shards (see ParameterShard), over which their gradients are summed. None:
-    /// there are no others. Not together with `sharding`.
+    /// The ranks that have the same shards (see ShardedParameter), over which their gradients are summed.
+    /// None: there are no others. Not together with `sharding`.
     std::optional<ReplicaBackends> copies_of_shards = std::nullopt;
   };
   /// The state of the gradients since the last step: none has arrived, they are being collected, or grad()

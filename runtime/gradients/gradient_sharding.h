@@ -13,7 +13,7 @@ namespace lockstep {
 /// the stepped parts are gathered. Stage 1 keeps the memory of whole gradients. In stage 2, a bucket has
 /// memory only from its first gradient until its sum is there.
 ///
-/// In stage 3, some of the optimizer's parameters are shards already (see ParameterShard), whose gradients
+/// In stage 3, some of the optimizer's parameters are shards already (see ShardedParameter), whose gradients
 /// are sums over the ranks that own different parts. They are summed over the copies only.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.

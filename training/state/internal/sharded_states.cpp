@@ -160,7 +160,7 @@ std::vector<Piece> pieces_of(const Strategy& strategy, int local, const torch::o
 
 }  // namespace
 
-torch::Tensor shard_of_values(const torch::Tensor& values, const ParameterShard& shard) {
+torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
   const torch::Tensor ordered = at::empty_strided(shard.sizes, shard.strides, values.options()).copy_(values);
   return elements_of(ordered, shard.offset, shard.length).clone();
 }

@@ -28,7 +28,7 @@ StateValue::Dict whole_optimizer_state(Strategy& strategy,
                                        const std::vector<torch::optim::Optimizer*>& replicas, bool is_wanted);
 
 /// Returns the elements of a shard, of the values of the whole parameter.
-torch::Tensor shard_of_values(const torch::Tensor& values, const ParameterShard& shard);
+torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard);
 
 // Parts of optimizer_state(), in optimizer_state.cpp.
 
