@@ -184,8 +184,9 @@ class Strategy : public GradientHandler, public InputDistributor {
   /// Repairs a failed run: copies parameters, buffers and optimizer state of the replica that finished the
   /// most steps (the first of several) to the others. Buffers that are summed (see BufferAggregation) stay.
   /// Replicas whose last step used a sum that the failure cut off do not count. Call it for each optimizer
-  /// that the run stepped. Throws InvalidArgument if scope() did not make the optimizer, and
-  /// InconsistentReplicas if no replica counts.
+  /// that the run stepped. If the optimizer's state is sharded, no replica has another one's part, so none
+  /// counts unless all have finished the same steps. Throws InvalidArgument if scope() did not make the
+  /// optimizer, and InconsistentReplicas if no replica counts.
   template <typename M, typename O>
   void restore_consistency(Mirrored<M>& model, Mirrored<O>& optimizer) {
     restore_consistency(module_pointers(model.local_values()), optimizer_reference(optimizer.primary()),
