@@ -67,7 +67,10 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
     if (replica_ < 0) std::rethrow_exception(error_);
     rethrow_from_device(error_, {strategy, first_replica_ + replica_, devices[replica]});
   } catch (const c10::Error& error) {
-    rethrow_pending(error.what_without_backtrace());
+    const std::string message = error.what_without_backtrace();
+    rethrow_pending(message);
+    // A parameter was used outside of its sharded unit.
+    if (message.starts_with("[Sharded]")) throw InvalidArgument(message.substr(0, message.find('\n')));
     if (replica_ < 0 || !sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
     throw std::runtime_error(
         c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (", devices[replica].str(),

@@ -90,6 +90,7 @@ TEST(StrategySharding, TrainsAsWithoutInEachStage) {
   }
 }
 
+<<<<<<< HEAD
 TEST(StrategySharding, TrainsAsWithoutOverOneAxisOfAMesh) {
   using Adamw = NetTraining<torch::optim::AdamW, torch::optim::AdamWOptions>;
   const auto options = torch::optim::AdamWOptions(0.02).weight_decay(0.1);
@@ -158,6 +159,32 @@ TEST(StrategySharding, RefusesWhatItCannotDivide) {
   StrategyOptions compressed{.sharding = {.stage = 1}};
   compressed.communication.gradient_compression = make_gradient_compression("float16");
   EXPECT_THAT(error_of(compressed), HasSubstr("sharding: expected no gradient compression"));
+=======
+TEST(StrategySharding, SeveralOptimizersAndAWeightThatIsUsedTwiceTrainAsWithout) {
+  const auto train = [](int stage) {
+    ShardedStrategy strategy(2, stage);
+    torch::manual_seed(1);
+    auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
+    auto sgd = strategy.scope(
+        [&](ReplicaContext& replica) { return Sgd(model[replica]->first->parameters(), kMomentum); });
+    auto adamw = strategy.scope([&](ReplicaContext& replica) {
+      return torch::optim::AdamW(model[replica]->second->parameters(), torch::optim::AdamWOptions(0.02));
+    });
+    const auto step = [](ReplicaContext& replica, TanhNet& own, Sgd& first, torch::optim::AdamW& second) {
+      first.zero_grad();
+      second.zero_grad();
+      auto x = torch::full({2, 6}, 0.3 + replica.replica_id(), torch::kDouble);
+      for (int use = 0; use < 2; ++use) x = torch::tanh(own->first(x)).matmul(own->first->weight);
+      own(x).square().sum().backward();
+      replica.apply_gradients(second);
+      replica.apply_gradients(first);
+    };
+    for (int i = 0; i < 20; ++i) strategy.run(step, model, sgd, adamw);
+    return values_of(model.primary()->parameters());
+  };
+  const auto expected = train(0);
+  for (const int stage : {1, 2}) EXPECT_LT(largest_difference(train(stage), expected), 1e-12);
+>>>>>>> zero
 }
 
 TEST(StrategySharding, ReducedGradientsAreWholeInStage1AndRefusedInStage2) {

@@ -235,6 +235,23 @@ TEST(StrategyUnitsTest, RefuseOptimizersThatCannotStepShards) {
               AllOf(HasSubstr("shards along one axis"), HasSubstr("stage 1 over data")));
 }
 
+TEST(StrategyUnitsTest, NameAParameterThatIsUsedOutsideOfItsUnit) {
+  MirroredStrategy strategy(cpu_devices(2), options_of({}));
+  std::vector<Block> blocks;
+  auto model = strategy.scope([&](ReplicaContext& replica) {
+    blocks.emplace_back(3.0);
+    return Sharded<Block>(along(replica.axis("data")), blocks.back());
+  });
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                strategy.run(
+                    [&](ReplicaContext& replica, Sharded<Block>&) {
+                      blocks[static_cast<size_t>(replica.replica_id())]->linear->weight.sum().item();
+                    },
+                    model);
+              }),
+              AllOf(HasSubstr("[Sharded]"), HasSubstr("linear.weight")));
+}
+
 TEST(StrategyUnitsTest, RefuseUnitsOfAnotherPlaceOnTheAxis) {
   MirroredStrategy strategy(cpu_devices(2), options_of({}));
   EXPECT_THAT(message_of<InvalidArgument>([&] {
