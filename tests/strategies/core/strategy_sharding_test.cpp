@@ -90,7 +90,6 @@ TEST(StrategySharding, TrainsAsWithoutInEachStage) {
   }
 }
 
-<<<<<<< HEAD
 TEST(StrategySharding, TrainsAsWithoutOverOneAxisOfAMesh) {
   using Adamw = NetTraining<torch::optim::AdamW, torch::optim::AdamWOptions>;
   const auto options = torch::optim::AdamWOptions(0.02).weight_decay(0.1);
@@ -159,10 +158,11 @@ TEST(StrategySharding, RefusesWhatItCannotDivide) {
   StrategyOptions compressed{.sharding = {.stage = 1}};
   compressed.communication.gradient_compression = make_gradient_compression("float16");
   EXPECT_THAT(error_of(compressed), HasSubstr("sharding: expected no gradient compression"));
-=======
+}
+
 TEST(StrategySharding, SeveralOptimizersAndAWeightThatIsUsedTwiceTrainAsWithout) {
   const auto train = [](int stage) {
-    ShardedStrategy strategy(2, stage);
+    auto strategy = strategy_of(2, {.stage = stage});
     torch::manual_seed(1);
     auto model = strategy.scope([](ReplicaContext&) { return TanhNet(); });
     auto sgd = strategy.scope(
@@ -184,7 +184,6 @@ TEST(StrategySharding, SeveralOptimizersAndAWeightThatIsUsedTwiceTrainAsWithout)
   };
   const auto expected = train(0);
   for (const int stage : {1, 2}) EXPECT_LT(largest_difference(train(stage), expected), 1e-12);
->>>>>>> zero
 }
 
 TEST(StrategySharding, ReducedGradientsAreWholeInStage1AndRefusedInStage2) {
