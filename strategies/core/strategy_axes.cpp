@@ -57,6 +57,10 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
   }
   GradientSharding opened{.stage = stage};
   if (stage == 0) return opened;
+  if (config.gradient_compression) {
+    throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",
+                                   config.gradient_compression->name()));
+  }
   const auto groups = mesh.groups(axis);
   if (groups.size() == 1) return opened;                              // all replicas have different parts
   if (groups[0].size() == 1 && stage < 3) return GradientSharding{};  // each replica has all parts

@@ -119,6 +119,14 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
   return WorkerGroup::join(join);
 }
 
+/// Returns a mesh with the same axes for the replicas of one process, which all lie along the first one.
+Mesh alone(const Mesh& mesh, int num_replicas) {
+  auto axes = mesh.axes();
+  for (auto& axis : axes) axis.size = 1;
+  if (!axes.empty()) axes.front().size = num_replicas;
+  return Mesh(std::move(axes));
+}
+
 StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std::string>& names,
                          StrategyOptions options, const ClusterOptions& cluster) {
   options.communication.check();
@@ -140,7 +148,11 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;
   config.num_processes_here = resolver.local_world_size();
-  if (resolver.task_type() == "evaluator") return config;
+  if (resolver.task_type() == "evaluator") {
+    config.mesh = alone(config.mesh, static_cast<int>(config.devices.size()));
+    config.sharding = {};
+    return config;
+  }
   resolver.rank();  // throws for a parameter server
   if (resolver.world_size() == 1) return config;
   check_over_workers(kName, config.devices, options.communication, config.cross_device_ops);

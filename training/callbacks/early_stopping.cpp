@@ -11,6 +11,7 @@
 #include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/replica_states.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 
@@ -39,6 +40,7 @@ void EarlyStopping::on_epoch_end(FitState& state) {
     const torch::NoGradGuard no_grad;
     best_.clear();
     for (const auto& module : state.objects().modules) {
+      refuse_shards("EarlyStopping with restore_best", *module);
       auto& copies = best_.emplace_back();
       for (const auto& [name, tensor] : named_state(*module)) copies.push_back(tensor.detach().clone());
     }

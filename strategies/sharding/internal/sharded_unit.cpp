@@ -73,14 +73,12 @@ void ShardedUnit::rename(const std::string& name) {
 }
 
 void ShardedUnit::bind(std::shared_ptr<const ReplicaCollectives> replica) {
-  if (options_.size > 1) {
-    const AxisPosition& position = replica->position("Sharded", options_.axis);
-    if (position.size != options_.size || position.index != options_.index) {
-      throw InvalidArgument(c10::str(
-          "[Sharded] expected unit '", options_.name, "' to be part ", position.index, " of ", position.size,
-          ", one for each replica along the axis ", options_.axis, ", but it is part ", options_.index,
-          " of ", options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
-    }
+  const AxisPosition& position = replica->position("Sharded", options_.axis);
+  if (position.size != options_.size || position.index != options_.index) {
+    throw InvalidArgument(c10::str(
+        "[Sharded] expected unit '", options_.name, "' to be part ", position.index, " of ", position.size,
+        ", one for each replica along the axis ", options_.axis, ", but it is part ", options_.index, " of ",
+        options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
   }
   replica_units_ = replica->shared<ReplicaUnits>();
   replica_ = std::move(replica);

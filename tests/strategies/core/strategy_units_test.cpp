@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -233,6 +234,24 @@ TEST(StrategyUnitsTest, RefuseOptimizersThatCannotStepShards) {
                 sharding.scope([&](ReplicaContext& replica) { return make_adam(other[replica]); });
               }),
               AllOf(HasSubstr("shards along one axis"), HasSubstr("stage 1 over data")));
+}
+
+TEST(StrategyUnitsTest, RefuseUnitsThatAreNotCutOnSeveralReplicas) {
+  MirroredStrategy strategy(cpu_devices(2), options_of({}));
+  EXPECT_THAT(message_of<InvalidArgument>(
+                  [&] { strategy.scope([](ReplicaContext&) { return UnitNet(UnitOptions{}); }); }),
+              AllOf(HasSubstr("part 0 of 2"), HasSubstr("it is part 0 of 1")));
+}
+
+TEST(StrategyUnitsTest, RefuseGradientCompression) {
+  auto options = options_of({});
+  options.communication.gradient_compression = make_gradient_compression("float16");
+  MirroredStrategy strategy(cpu_devices(2), options);
+  auto model = strategy.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
+              }),
+              HasSubstr("expected no gradient compression"));
 }
 
 TEST(StrategyUnitsTest, NameAParameterThatIsUsedOutsideOfItsUnit) {

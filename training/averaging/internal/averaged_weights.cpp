@@ -12,6 +12,7 @@
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/state/internal/replica_states.h"
+#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 namespace {
@@ -75,6 +76,7 @@ void AveragedWeights::copy_model(const FitState::Objects& objects) {
   std::vector<OfReplica> copies(objects.modules.size());
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
+    refuse_shards("AveragedWeights", module);
     copies[replica] = {clones_of(module.parameters()), clones_of(module.buffers())};
   });
   replicas_ = std::move(copies);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/gradients/state_slice.h"
 #include "lockstep/training/state/internal/text_tensor.h"
@@ -160,6 +161,14 @@ std::vector<Piece> pieces_of(const Strategy& strategy, int local, const torch::o
 
 }  // namespace
 
+void refuse_shards(const std::string& who, const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    if (!is_shard(item.value())) continue;
+    throw InvalidArgument("[" + who + "] expected whole parameters, but '" + item.key() +
+                          "' is a replica's shard of one");
+  }
+}
+
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
   const torch::Tensor ordered = at::empty_strided(shard.sizes, shard.strides, values.options()).copy_(values);
   return elements_of(ordered, shard.offset, shard.length).clone();
@@ -198,8 +207,13 @@ NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>&
   }
   if (!is_wanted) return {};
   for (auto& [name, tensor] : tensors) {
-    const auto found = whole.values().find(static_cast<int64_t>(numbers.at(name)));
-    if (found != whole.values().end()) tensor = *found->second.find("value")->get_if<torch::Tensor>();
+    if (!is_shard(tensor)) continue;
+    const size_t number = numbers.at(name);
+    const auto found = whole.values().find(static_cast<int64_t>(number));
+    tensor = found != whole.values().end()
+                 ? *found->second.find("value")->get_if<torch::Tensor>()
+                 : at::empty_strided(parameters[number].sizes, parameters[number].strides,
+                                     tensor.options().device(torch::kCPU));  // which has no elements
   }
   return tensors;
 }

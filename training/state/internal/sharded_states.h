@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "lockstep/runtime/replicas/module_state.h"
@@ -26,6 +27,9 @@ NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>&
 /// CPU. Workers for which `is_wanted` is false get an empty state.
 StateValue::Dict whole_optimizer_state(Strategy& strategy,
                                        const std::vector<torch::optim::Optimizer*>& replicas, bool is_wanted);
+
+/// Throws InvalidArgument, which begins with `who`, if parameters of the module are shards.
+void refuse_shards(const std::string& who, const torch::nn::Module& module);
 
 /// Returns the elements of a shard, of the values of the whole parameter.
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard);

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/training/state/optimizer_state.h"
 
 namespace lockstep {
@@ -24,6 +26,12 @@ std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 StepSnapshot::StepSnapshot(const FitState::Objects& objects, const std::vector<StepMeters*>& meters) {
+  if (objects.strategy.optimizer_group(*objects.optimizers.front())->sharding_stage() > 0) {
+    throw InvalidArgument(
+        "[fit] expected an optimizer whose state is not sharded to take steps back, as NanGuard's roll_back "
+        "and LearningRateFinder do, but got a sharded one: stop at a number that is not finite, or skip the "
+        "step");
+  }
   replicas_ = objects.strategy
                   .run([&](ReplicaContext& context) {
                     const torch::NoGradGuard no_grad;
