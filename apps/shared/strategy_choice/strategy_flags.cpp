@@ -36,7 +36,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "replicas-per-device", "N",
        "Replicas on each device, each with its own stream, to fill a GPU that one replica cannot",
        fmt::format("{}", defaults.replicas_per_device)},
-      {"Strategy", "mesh", "LIST",
+      {"Strategy", "mesh", "AXES",
        "Axes of the replicas of all workers with their sizes, such as data=2,shard=2. The last one should "
        "lie "
        "within a process (default: one axis data)"},

@@ -15,10 +15,10 @@ namespace lockstep {
 inline std::unique_ptr<CollectiveChannel> grouped_channel(const std::vector<std::vector<int>>& groups) {
   std::vector<GroupedChannel::Group> channels;
   for (const auto& members : groups) {
-    channels.push_back({std::make_unique<LocalChannel>(static_cast<int>(members.size()),
-                                                       LocalAlgorithm::kSplitOverReplicas,
-                                                       std::chrono::minutes(5)),
-                        members});
+    channels.push_back(
+        {std::make_unique<LocalChannel>(static_cast<int>(members.size()), LocalAlgorithm::kSplitOverReplicas,
+                                        std::chrono::minutes(5)),
+         members});
   }
   return std::make_unique<GroupedChannel>(std::move(channels));
 }
