@@ -116,9 +116,11 @@ TEST(StrategySharding, TrainsAsWithoutOverWorkers) {
   for (const auto& parameter : whole.parameters(0)) start.push_back(parameter.detach().clone());
   for (int step = 0; step < 5; ++step) whole.step(step);
   const auto expected = whole.parameters(0);
-  for (const auto& [mesh, stage] :
+  for (const auto& sharded :
        {std::pair(Mesh(), 1), std::pair(Mesh(), 2), std::pair(Mesh{{"data", 2}, {"shard", 2}}, 2),
         std::pair(Mesh{{"shard", 2}, {"data", 2}}, 1)}) {
+    const Mesh& mesh = sharded.first;
+    const int stage = sharded.second;
     for (const auto& layout : {std::vector{2, 2}, std::vector{1, 3}}) {
       SCOPED_TRACE(mesh.str() + " at stage " + std::to_string(stage));
       expect_no_worker_failed(run_strategies(
