@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// How errors name the ranks of a channel. By default, rank r is replica r.
+/// Names of a channel's ranks in errors. By default, rank r is replica r.
 struct RankNames {
   std::vector<int> replicas;  ///< The id of each rank's replica. Empty: the same as the rank.
   std::string where;          ///< Follows the names of collectives, such as " over axis shard".

@@ -28,7 +28,7 @@ class BucketSums {
   /// Blocks until the sums of all launched buckets are there. On GPUs they are only under way on the device
   /// by then; the host does not wait for them. Throws what the backends' Work::wait() throws.
   virtual void wait() = 0;
-  /// Forgets what was launched. Call it after a failed run only.
+  /// Forgets launched sums, which must have ended or failed.
   virtual void reset() = 0;
 };
 

@@ -4,12 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
+#include "lockstep/runtime/devices/internal/tensor_memory.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
@@ -18,28 +18,8 @@ namespace {
 // Parts begin at whole cache lines, so that ranks of one process never write to the same one.
 constexpr int64_t kPartAlignment = 64;
 
-c10::StorageImpl& storage_of_bucket(const at::Tensor& tensor) {
-  return *tensor.storage().unsafeGetStorageImpl();
-}
-
-/// Gives a tensor its memory back. Views of it show the new memory.
-void allocate_memory(const at::Tensor& tensor) {
-  const c10::OptionalDeviceGuard on_device(tensor.device());
-  auto& storage = storage_of_bucket(tensor);
-  const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
-  storage.set_data_ptr_noswap(storage.allocator()->allocate(bytes));
-  storage.set_nbytes(bytes);
-}
-
-void release_memory(const at::Tensor& tensor) {
-  if (!tensor.defined()) return;
-  auto& storage = storage_of_bucket(tensor);
-  storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
-  storage.set_nbytes(0);
-}
-
 int64_t bytes_of(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<int64_t>(storage_of_bucket(tensor).nbytes()) : 0;
+  return tensor.defined() ? static_cast<int64_t>(tensor.storage().nbytes()) : 0;
 }
 
 }  // namespace
@@ -65,7 +45,7 @@ void GradientBuckets::extend(const std::vector<at::Tensor>& parameters, const st
                            parameter.strides().vec(), parameter.requires_grad()});
     items.push_back({static_cast<int64_t>(parameter.nbytes()),
                      std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str() +
-                         (sharded_parameter_of(parameter) != nullptr ? " of shards" : "")});
+                         (is_shard(parameter) ? " of shards" : "")});
   }
   std::vector<size_t> trained;
   for (const size_t i : order) {
@@ -97,11 +77,8 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += padded(parameter);
   }
-  Bucket bucket{.flat = flat,
-                .rounded = {},
-                .members = members,
-                .own_part = {},
-                .has_shards = sharded_parameter_of(first) != nullptr};
+  Bucket bucket{
+      .flat = flat, .rounded = {}, .members = members, .own_part = {}, .has_shards = is_shard(first)};
   if (wire_dtype_ && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
     bucket.rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype_));
   if (parts_) {
@@ -145,7 +122,7 @@ void GradientBuckets::allocate(size_t bucket) const {
 void GradientBuckets::release(size_t bucket) const {
   if (!parts_ || !parts_->are_kept_apart) return;
   release_memory(buckets_[bucket].flat);
-  release_memory(buckets_[bucket].rounded);
+  if (buckets_[bucket].rounded.defined()) release_memory(buckets_[bucket].rounded);
 }
 
 int64_t GradientBuckets::bytes() const {

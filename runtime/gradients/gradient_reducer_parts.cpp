@@ -1,6 +1,5 @@
 // Sums of which each replica gets a part.
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/flat_parameters.h"
 #include "lockstep/runtime/gradients/gradient_reducer.h"
+#include "lockstep/runtime/gradients/state_slice.h"
 
 namespace lockstep {
 
@@ -111,11 +111,9 @@ void GradientReducer::take_changes() {
       if (gradient.layout() != at::kStrided) refuse_sparse(i);
       // In the order of the slot's memory, which may be another than that of the gradient.
       const at::Tensor& slot = buckets_.slot(i);
-      const at::Tensor ordered =
-          at::empty_strided(slot.sizes(), slot.strides(), slot.options()).copy_(gradient);
       buckets_.own_part(bucket)
           .narrow(0, slice.position - buckets_.parts().own * length, slice.length)
-          .copy_(ordered.as_strided({slice.length}, {1}, slice.offset));
+          .copy_(slice_of_values(gradient, {slot.sizes(), slot.strides()}, slice.offset, slice.length));
     }
   }
 }

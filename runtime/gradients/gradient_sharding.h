@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// How one optimizer's state and gradients are divided among the ranks (ZeRO; Rajbhandari et al., 2020).
+/// Divides one optimizer's state and gradients among the ranks (ZeRO; Rajbhandari et al., 2020).
 ///
 /// In stages 1 and 2, each rank owns an equal part of each bucket of parameters. Gradients are
 /// reduce-scattered instead of summed for all, the optimizer steps the part and keeps state for it alone, and

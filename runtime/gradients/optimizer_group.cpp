@@ -19,16 +19,6 @@ namespace {
 // GPUs read 16 bytes at once, if an address is a multiple of it.
 constexpr int64_t kGpuAlignment = 16;
 
-/// Returns the sizes of a parameter, or of the one of which it is a shard.
-at::IntArrayRef whole_sizes(const at::Tensor& parameter) {
-  const auto* shard = sharded_parameter_of(parameter);
-  return shard != nullptr ? at::IntArrayRef(shard->sizes) : parameter.sizes();
-}
-
-bool is_shard(const at::Tensor& parameter) {
-  return sharded_parameter_of(parameter) != nullptr;
-}
-
 void check_ownership(const ParameterDirectory& directory,
                      const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
   std::map<const void*, size_t> owners;

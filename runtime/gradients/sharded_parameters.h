@@ -62,7 +62,7 @@ class ShardedParameters {
   /// Adds the slices and their state, if the optimizer's step can be captured.
   void describe(Fingerprint& fingerprint);
 
-  /// What this rank owns: by bucket, then by position. Grows in prepare() only.
+  /// Returns the slices that this rank owns, by bucket, then by position. Grows in prepare() only.
   const std::vector<ParameterSlice>& slices() const { return slices_; }
   /// Returns the slice's elements, by its number.
   const at::Tensor& tensor(size_t slice) const { return tensors_[slice]; }

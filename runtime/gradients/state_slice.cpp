@@ -6,10 +6,8 @@
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
-#include <algorithm>
 #include <sstream>
 #include <typeinfo>
-#include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 
@@ -24,13 +22,6 @@ torch::serialize::InputArchive reopened(torch::serialize::OutputArchive& written
   return archive;
 }
 
-at::Tensor slice_of_values(const at::Tensor& values, const at::Tensor& parameter,
-                           const ParameterSlice& slice) {
-  const at::Tensor ordered =
-      at::empty_strided(parameter.sizes(), parameter.strides(), values.options()).copy_(values);
-  return elements_of(ordered, slice.offset, slice.length).clone();
-}
-
 [[noreturn]] void refuse_state(const torch::optim::OptimizerParamState& state, const c10::Error& error) {
   throw InvalidArgument(
       c10::str("[sharding] expected an optimizer state that can be cloned and serialized, "
@@ -38,29 +29,16 @@ at::Tensor slice_of_values(const at::Tensor& values, const at::Tensor& parameter
                c10::demangle(typeid(state).name()), ": ", error.what_without_backtrace()));
 }
 
-bool is_cut(const c10::IValue& value, const ParameterSlice& slice) {
-  return value.isTensor() && value.toTensor().dim() == 1 && value.toTensor().numel() == slice.length;
-}
-
-void check_cover(const std::vector<StatePart>& parts, int64_t numel) {
-  std::vector<std::pair<int64_t, int64_t>> ranges;
-  ranges.reserve(parts.size());
-  for (const auto& part : parts) ranges.emplace_back(part.slice.offset, part.slice.length);
-  std::sort(ranges.begin(), ranges.end());
-  int64_t end = 0;
-  for (const auto& [offset, length] : ranges) {
-    if (offset != end) break;
-    end += length;
-  }
-  if (end == numel && !parts.empty()) return;
-  throw InvalidArgument(c10::str("[sharding] expected states of slices that hold each of ", numel,
-                                 " elements once, but element ", end, " is missing or there twice"));
-}
-
 }  // namespace
 
 at::Tensor elements_of(const at::Tensor& tensor, int64_t begin, int64_t count) {
   return tensor.as_strided({count}, {1}, tensor.storage_offset() + begin);
+}
+
+at::Tensor slice_of_values(const at::Tensor& values, const DenseLayout& layout, int64_t begin,
+                           int64_t count) {
+  const at::Tensor ordered = at::empty_strided(layout.sizes, layout.strides, values.options()).copy_(values);
+  return elements_of(ordered, begin, count).clone();
 }
 
 std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
@@ -76,7 +54,8 @@ std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
     c10::IValue value;
     read.read(key, value);
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().sizes() == parameter.sizes())
-      value = slice_of_values(value.toTensor(), parameter, slice);
+      value = slice_of_values(value.toTensor(), {parameter.sizes(), parameter.strides()}, slice.offset,
+                              slice.length);
     part.write(key, value);
   }
   auto sliced = state.clone();
@@ -85,40 +64,6 @@ std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
   return sliced;
 } catch (const c10::Error& error) {
   refuse_state(state, error);
-}
-
-std::unique_ptr<torch::optim::OptimizerParamState> join_states(const std::vector<StatePart>& parts,
-                                                               const at::Tensor& parameter) try {
-  check_cover(parts, parameter.numel());
-  const at::NoGradGuard no_grad;
-  torch::serialize::OutputArchive joined;
-  std::vector<torch::serialize::InputArchive> archives;
-  for (const auto& part : parts) {
-    torch::serialize::OutputArchive written;
-    part.state->serialize(written);
-    archives.push_back(reopened(written));
-  }
-  for (const auto& key : archives[0].keys()) {
-    c10::IValue value;
-    archives[0].read(key, value);
-    if (is_cut(value, parts[0].slice)) {
-      const at::Tensor whole =
-          at::empty_strided(parameter.sizes(), parameter.strides(), value.toTensor().options());
-      for (size_t i = 0; i < parts.size(); ++i) {
-        c10::IValue own;
-        archives[i].read(key, own);
-        elements_of(whole, parts[i].slice.offset, parts[i].slice.length).copy_(own.toTensor());
-      }
-      value = whole;
-    }
-    joined.write(key, value);
-  }
-  auto state = parts[0].state->clone();
-  auto archive = reopened(joined);
-  state->serialize(archive);
-  return state;
-} catch (const c10::Error& error) {
-  refuse_state(*parts[0].state, error);
 }
 
 }  // namespace lockstep

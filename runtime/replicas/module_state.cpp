@@ -106,7 +106,7 @@ void copy_module_state(const std::vector<ModulePointer>& replicas, size_t source
     for (size_t i = 0; i < from.size(); ++i) {
       at::Tensor target = to[i].second;
       const bool has_own_values =
-          stands_for_table(target) || sums.contains(from[i].first) || sharded_parameter_of(target) != nullptr;
+          stands_for_table(target) || sums.contains(from[i].first) || is_shard(target);
       if (target.defined() && !has_own_values) target.copy_(from[i].second);
     }
   }

@@ -37,4 +37,15 @@ void mark_shard(const at::Tensor& tensor, ShardedParameter shard);
 ///     }
 const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor);
 
+/// Returns whether the tensor is part of a parameter.
+inline bool is_shard(const at::Tensor& tensor) {
+  return sharded_parameter_of(tensor) != nullptr;
+}
+
+/// Returns the sizes of the whole parameter, or those of a tensor that is no part of one.
+inline at::IntArrayRef whole_sizes(const at::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard != nullptr ? at::IntArrayRef(shard->sizes) : tensor.sizes();
+}
+
 }  // namespace lockstep

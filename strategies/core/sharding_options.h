@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// How the replicas along one axis of the mesh divide the memory of training among them, instead of each
-/// holding all of it (ZeRO; Rajbhandari et al., 2020).
+/// Divides the memory of training among the replicas along one axis of the mesh, instead of each holding all
+/// of it (ZeRO; Rajbhandari et al., 2020).
 ///
 /// Example:
 ///

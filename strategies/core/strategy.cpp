@@ -129,13 +129,13 @@ std::string Strategy::describe() const {
 }
 
 void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
+  core_->mesh = Mesh().over(num_replicas);
   for (auto& state : core_->states) {
     state.replica_id = first + state.local_id;
     state.num_replicas = num_replicas;
     state.generator = make_replica_generator(state.device, seed, state.replica_id);
-    state.axes = {{"data", state.replica_id, num_replicas}};
+    state.axes = axis_positions(core_->mesh, state.replica_id);
   }
-  core_->mesh = Mesh{{"data", num_replicas}};
 }
 
 void Strategy::report_failure(const std::exception_ptr& error) const {

@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-/// Which elements of a sequence form a unit.
+/// Decides which elements of a sequence form a unit.
 struct UnitPolicy {
   /// Elements join a unit until it has parameters, and at least this many bytes of them. 0: each element with
   /// parameters is a unit.

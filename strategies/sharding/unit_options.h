@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// How the parameters of a unit are cut, and when they are gathered.
+/// Options of a unit: the ranks that its parameters are cut over, and when they are gathered.
 struct UnitOptions {
   int index = 0;              ///< place of this rank among those that share the unit's parameters
   int size = 1;               ///< number of these ranks

@@ -67,7 +67,7 @@ NamedTensors load_weights(const std::string& path) {
 
 void save_weights(const std::string& path, const NamedTensors& weights) {
   for (const auto& [name, tensor] : weights) {
-    if (sharded_parameter_of(tensor) == nullptr) continue;
+    if (!is_shard(tensor)) continue;
     throw InvalidArgument("[save_weights] expected whole parameters, but " + quoted_excerpt(name) +
                           " is a replica's shard of one: save a TrainingState, from which load_weights() and "
                           "export_weights read whole weights");

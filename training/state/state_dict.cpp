@@ -29,12 +29,6 @@ void visit_in_order_of_python(const torch::nn::Module& module, const std::string
     visit_in_order_of_python(*child.value(), prefix + child.key() + ".", result);
 }
 
-/// Returns the sizes of a tensor, or of the parameter of which it is a shard.
-at::IntArrayRef whole_sizes(const torch::Tensor& tensor) {
-  const auto* shard = sharded_parameter_of(tensor);
-  return shard != nullptr ? at::IntArrayRef(shard->sizes) : tensor.sizes();
-}
-
 std::string kind_of(const torch::Tensor& tensor) {
   return c10::str(c10::toString(tensor.scalar_type()), " ", whole_sizes(tensor));
 }

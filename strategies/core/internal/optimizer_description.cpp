@@ -57,10 +57,8 @@ std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optim
     for (const auto& option : describe_options(group.options())) lines.push_back(option + of_group);
     for (size_t i = 0; i < group.params().size(); ++i) {
       const auto& parameter = group.params()[i];
-      const auto* shard = sharded_parameter_of(parameter);
-      const at::IntArrayRef sizes = shard != nullptr ? at::IntArrayRef(shard->sizes) : parameter.sizes();
       lines.push_back(c10::str("parameter ", directory.describe(parameter, i), " as number ", i, of_group,
-                               ", ", parameter.scalar_type(), " ", sizes));
+                               ", ", parameter.scalar_type(), " ", whole_sizes(parameter)));
     }
   }
   return lines;

@@ -17,7 +17,7 @@ namespace lockstep {
 
 class UnitCall;
 
-/// What the units of a replica share.
+/// State that the units of a replica share.
 struct ReplicaUnits {
   GatheredUnits counter;
   /// The last call whose backward is expected next, so that it still holds its parameters.
@@ -47,7 +47,7 @@ class ShardedUnit {
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> shards() const;
   std::vector<UnitParameter> named_parameters() const;
-  /// How often the shards were changed in place.
+  /// Returns how often the shards were changed in place.
   std::vector<int64_t> versions() const;
 
   /// Follows shards that were moved to another device or dtype, unless the parameters are gathered.

@@ -4,14 +4,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/devices/internal/tensor_memory.h"
+#include "lockstep/runtime/gradients/slice_layout.h"
+#include "lockstep/runtime/gradients/state_slice.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
@@ -22,13 +23,8 @@ int64_t rounded_up(int64_t number, int64_t unit) {
 }
 
 /// Returns elements of a flat tensor as a tensor that is no view for autograd: a leaf, or a gradient.
-at::Tensor elements_of(const at::Tensor& flat, int64_t begin, int64_t length) {
+at::Tensor leaf_of(const at::Tensor& flat, int64_t begin, int64_t length) {
   return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + begin, {length}, {1});
-}
-
-/// The elements of a dense tensor in the order of memory.
-at::Tensor in_memory_order(const at::Tensor& tensor) {
-  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
 
 /// Backends sum real numbers.
@@ -51,14 +47,14 @@ UnitParameters::UnitParameters(std::vector<UnitParameter> parameters, Part part)
     strides_.push_back(tensor.strides().vec());
     end = rounded_up(end + tensor.numel(), aligned);
   }
-  part_elements_ = rounded_up((end + part_.size - 1) / part_.size, aligned);
+  part_elements_ = numel_in_parts(end, part_.size, aligned) / part_.size;
   own_part_ = at::zeros({part_elements_}, options);
   make_storage();
   make_guards();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& tensor = parameters_[i].tensor;
     auto shard = shard_of(own_part_, i);
-    if (shard.numel() > 0) shard.copy_(in_memory_order(tensor).narrow(0, offset_of(i), shard.numel()));
+    if (shard.numel() > 0) shard.copy_(elements_of(tensor.detach(), offset_of(i), shard.numel()));
     shards_.push_back(shard.set_requires_grad(tensor.requires_grad()));
     mark(i);
     tensor.set_requires_grad(false);
@@ -88,7 +84,7 @@ at::Tensor UnitParameters::shard_of(const at::Tensor& part, size_t index) const 
   const int64_t part_begin = part_.index * part_elements_;
   const int64_t begin = std::clamp(begins_[index], part_begin, part_begin + part_elements_);
   const int64_t end = std::clamp(begins_[index] + numel, part_begin, part_begin + part_elements_);
-  return elements_of(part, begin - part_begin, end - begin);
+  return leaf_of(part, begin - part_begin, end - begin);
 }
 
 /// One storage for as long as the parameters stay on their device: the views that backward keeps share it.
@@ -160,12 +156,7 @@ void UnitParameters::follow_shards() {
 c10::intrusive_ptr<c10d::Work> UnitParameters::gather(c10d::Backend* backend) {
   if (part_.size == 1) return nullptr;
   const at::NoGradGuard no_grad;
-  auto* storage = whole_.storage().unsafeGetStorageImpl();
-  {
-    const c10::DeviceGuard on_device(whole_.device());
-    storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(num_bytes())));
-    storage->set_nbytes(static_cast<size_t>(num_bytes()));
-  }
+  allocate_memory(whole_);
   place(whole_.storage());
   at::Tensor to = as_real(whole_);
   at::Tensor from = as_real(own_part_);
@@ -175,9 +166,7 @@ c10::intrusive_ptr<c10d::Work> UnitParameters::gather(c10d::Backend* backend) {
 void UnitParameters::free() {
   if (part_.size == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
-  auto* storage = whole_.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
-  storage->set_nbytes(0);
+  release_memory(whole_);
 }
 
 void UnitParameters::abandon() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The harness passes where it should, and fails where it should: check_compile_fail_test.py <compiler>."""
+"""Tests the harness with sources that it must accept, and others that it must refuse: check_compile_fail_test.py <compiler>."""
 
 import pathlib
 import sys

@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-/// How state is divided: among `parts` ranks, and again among as many for each of `copies`.
+/// A division of state: among `parts` ranks, and again among as many for each of `copies`.
 struct ShardedLayout {
   int stage = 0;
   int parts = 1;

@@ -1,4 +1,4 @@
-// What units may contain: frozen and tied parameters, several dtypes, buffers, units in units, structures.
+// The contents of units: frozen and tied parameters, several dtypes, buffers, units in units, structures.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 

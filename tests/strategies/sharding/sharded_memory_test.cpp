@@ -45,8 +45,8 @@ struct Usage {
   GatheredUnits::Counts counts;
 };
 
-/// What a forward and a backward allocate, as a mean over the ranks: one rank's thread may free what another
-/// one has allocated. Gradients of shards have their memory already.
+/// The memory that a forward and a backward allocate, as a mean over the ranks: one rank's thread may free
+/// what another one has allocated. Gradients of shards have their memory already.
 Usage usage_of(int num_ranks, const UnitOptions& options = {}, const UnitPolicy& policy = {}) {
   ShardedRanks ranks(num_ranks);
   auto models = ranks.make([&](UnitOptions own) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kWidthOfParts = 3;
 
-/// How a random module is made: which of its parts are units.
+/// The plan of a random module: its parts, and which of them are units.
 struct Plan {
   std::mt19937 random;  // draws the structure
   std::mt19937 units;   // draws the units

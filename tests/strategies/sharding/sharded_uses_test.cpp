@@ -1,4 +1,4 @@
-// How units may be used: several times, recomputed, in containers, under autocast, in evaluation, with an
+// Uses of units: several times, recomputed, in containers, under autocast, in evaluation, with an
 // optimizer.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/modulelist.h>

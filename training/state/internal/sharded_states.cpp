@@ -1,6 +1,8 @@
 #include "lockstep/training/state/internal/sharded_states.h"
 
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <set>
@@ -72,7 +74,7 @@ class WholeValues {
  public:
   explicit WholeValues(const std::vector<WholeParameter>& parameters) : parameters_(parameters) {}
 
-  /// Appends to `sent` where a piece is, and how many values follow; then their names and values, in turn.
+  /// Appends the piece's place and its number of values to `sent`, and then the name and value of each.
   static void append(const Piece& piece, const StateValue::Dict& values, std::vector<torch::Tensor>& sent) {
     if (values.entries.empty()) return;
     sent.push_back(torch::tensor({static_cast<int64_t>(piece.parameter), piece.offset, piece.length,
@@ -96,7 +98,17 @@ class WholeValues {
       }
     }
   }
-  const std::map<int64_t, StateValue::Dict>& values() const { return values_; }
+  /// Throws InvalidArgument unless the pieces hold each element of a parameter's values once.
+  const std::map<int64_t, StateValue::Dict>& values() const {
+    for (const auto& [key, count] : num_elements_) {
+      const int64_t expected = c10::multiply_integers(parameters_[key.first].sizes);
+      if (count == expected) continue;
+      throw InvalidArgument(c10::str("[TrainingState] expected the replicas to hold each of the ", expected,
+                                     " elements of '", key.second, "' of parameter ", key.first,
+                                     " once, but they hold ", count));
+    }
+    return values_;
+  }
 
  private:
   void add_value(const Piece& piece, const std::string& name, const torch::Tensor& value) {
@@ -110,11 +122,14 @@ class WholeValues {
                        has_elements ? at::empty_strided(like.sizes, like.strides, value.options()) : value);
       known = of_parameter.find(name);
     }
-    if (has_elements) elements_of(*known->get_if<torch::Tensor>(), piece.offset, piece.length).copy_(value);
+    if (!has_elements) return;
+    elements_of(*known->get_if<torch::Tensor>(), piece.offset, piece.length).copy_(value);
+    num_elements_[{piece.parameter, name}] += piece.length;
   }
 
   const std::vector<WholeParameter>& parameters_;
   std::map<int64_t, StateValue::Dict> values_;
+  std::map<std::pair<size_t, std::string>, int64_t> num_elements_;  // of each value, put together so far
 };
 
 /// Returns whether no replica of a lower id has the same shards along the axis.
@@ -131,17 +146,6 @@ void append_shard(const Strategy& strategy, int local, size_t parameter, const t
   pieces.push_back({parameter, shard->offset, shard->length, tensor});
 }
 
-std::vector<torch::Tensor> parameters_in_order(const torch::optim::Optimizer& optimizer) {
-  std::vector<torch::Tensor> parameters;
-  for (const auto& group : optimizer.param_groups())
-    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
-  return parameters;
-}
-
-bool is_shard(const torch::Tensor& tensor) {
-  return sharded_parameter_of(tensor) != nullptr;
-}
-
 /// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
 /// earlier ones.
 std::vector<Piece> pieces_of(const Strategy& strategy, int local, const torch::optim::Optimizer& optimizer,
@@ -154,7 +158,7 @@ std::vector<Piece> pieces_of(const Strategy& strategy, int local, const torch::o
     }
     return pieces;
   }
-  const auto parameters = parameters_in_order(optimizer);
+  const auto parameters = parameters_of(optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) append_shard(strategy, local, i, parameters[i], pieces);
   return pieces;
 }
@@ -170,8 +174,7 @@ void refuse_shards(const std::string& who, const torch::nn::Module& module) {
 }
 
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
-  const torch::Tensor ordered = at::empty_strided(shard.sizes, shard.strides, values.options()).copy_(values);
-  return elements_of(ordered, shard.offset, shard.length).clone();
+  return slice_of_values(values, {shard.sizes, shard.strides}, shard.offset, shard.length);
 }
 
 NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>& replicas,
@@ -206,11 +209,12 @@ NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>&
     }
   }
   if (!is_wanted) return {};
+  const auto& values = whole.values();
   for (auto& [name, tensor] : tensors) {
     if (!is_shard(tensor)) continue;
     const size_t number = numbers.at(name);
-    const auto found = whole.values().find(static_cast<int64_t>(number));
-    tensor = found != whole.values().end()
+    const auto found = values.find(static_cast<int64_t>(number));
+    tensor = found != values.end()
                  ? *found->second.find("value")->get_if<torch::Tensor>()
                  : at::empty_strided(parameters[number].sizes, parameters[number].strides,
                                      tensor.options().device(torch::kCPU));  // which has no elements

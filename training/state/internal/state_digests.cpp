@@ -24,13 +24,9 @@ struct NamedDigests {
   torch::Tensor digests;  // int64 [names, 2], on the CPU
 };
 
-bool is_sharded(const torch::Tensor& tensor) {
-  return sharded_parameter_of(tensor) != nullptr;
-}
-
 bool has_shards(const torch::optim::Optimizer& optimizer) {
   return std::any_of(optimizer.param_groups().begin(), optimizer.param_groups().end(), [](const auto& group) {
-    return std::any_of(group.params().begin(), group.params().end(), is_sharded);
+    return std::any_of(group.params().begin(), group.params().end(), is_shard);
   });
 }
 
@@ -66,7 +62,7 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   };
   for (const auto& item : module.named_parameters()) {
     if (!add("parameter " + item.key(), item.value())) continue;
-    if (is_sharded(item.value())) digests.back()[0] = 0;  // replicas have other ones
+    if (is_shard(item.value())) digests.back()[0] = 0;  // replicas have other ones
     // A parameter that is not trained, such as a mask, may hold infinities on purpose.
     if (!item.value().requires_grad()) digests.back()[1] = 0;
   }

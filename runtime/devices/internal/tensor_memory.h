@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <cstddef>
+
+namespace lockstep {
+
+// These give and take the memory of all tensors that share one storage, which stays the same.
+
+/// Gives a contiguous tensor, which fills its storage, new memory. Its contents are undefined.
+inline void allocate_memory(const at::Tensor& tensor) {
+  const c10::OptionalDeviceGuard on_device(tensor.device());
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  storage.set_data_ptr_noswap(storage.allocator()->allocate(bytes));
+  storage.set_nbytes(bytes);
+}
+
+/// Frees the memory.
+inline void release_memory(const at::Tensor& tensor) {
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage.set_nbytes(0);
+}
+
+}  // namespace lockstep
