@@ -43,6 +43,7 @@ EXCEPTIONS = [
 QUICK = {
     "train_images": {"--limit-train": "64", "--limit-test": "32", "--epochs": "1", "--data": "generated"},
     "train_ctr": {"--steps": "5"},
+    "train_gpt": {"--steps": "5"},
     "compare_strategies": {"--rounds": "1", "--steps": "2"},
 }
 
