@@ -129,7 +129,7 @@ TEST_P(ShardedImageParity, TwoStepsOfMobileNetV2AndItsStatisticsEqualOneDevice) 
         }
         return std::make_shared<ModelNet<MobileNetV2>>(MobileNetV2(options, parts_for(place)));
       },
-      .data = {torch::randn({10, 3, 64, 64}, torch::kDouble), torch::randint(0, 3, {10})},
+      .data = {torch::randn({13, 3, 64, 64}, torch::kDouble), torch::randint(0, 3, {13})},
       .optimizers = {"sgd"},
       .batch_size = 7,
       .steps = 2,

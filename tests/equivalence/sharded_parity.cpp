@@ -10,8 +10,11 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <iterator>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <tuple>
@@ -132,6 +135,22 @@ std::map<std::string, torch::Tensor> joined(const std::vector<ReplicaParts>& rep
   }
   return whole;
 }
+
+/// Lets workers, which are threads that share a random state, draw from it only after all have looked at it.
+class Gate {
+ public:
+  explicit Gate(size_t num_workers) : num_awaited_(num_workers) {}
+  void pass() {
+    std::unique_lock lock(mutex_);
+    if (--num_awaited_ == 0) all_came_.notify_all();
+    all_came_.wait_for(lock, std::chrono::seconds(60), [this] { return num_awaited_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_came_;
+  size_t num_awaited_;
+};
 
 /// A worker's results: those of its replicas.
 struct WorkerOutcome {
@@ -281,11 +300,17 @@ ParityOutcome on_replicas(const ParityTraining& training, const ParityLayout& la
     MirroredStrategy strategy(cpu_devices(layout.replicas()), options);
     workers[0] = trained_by(strategy, training, layout);
   } else {
+    Gate gate(layout.workers.size());
     const auto errors = run_strategies(
         layout.workers,
         [&](MultiWorkerMirroredStrategy& strategy) {
+          ParityTraining own = training;
+          own.make_net = [&, is_first = true](NetPlace& place) mutable {
+            if (std::exchange(is_first, false)) gate.pass();
+            return training.make_net(place);
+          };
           workers[static_cast<size_t>(strategy.cluster_resolver()->rank())] =
-              trained_by(strategy, training, layout);
+              trained_by(strategy, own, layout);
         },
         [&](int, WorkerSetUp& set_up) { set_up.options = options; });
     for (size_t i = 0; i < errors.size(); ++i)
