@@ -10,12 +10,14 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/benchmarks/sharding_memory/counted_allocator.h"
 #include "lockstep/benchmarks/sharding_memory/sharding_memory_options.h"
 #include "lockstep/measurement/machine.h"
+#include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/sharding/sharded_sequential.h"
@@ -62,6 +64,7 @@ Json parts_json(const MemoryParts& parts) {
 int run(int argc, char** argv) {
   const auto options = parse_sharding_memory_job(argc, argv);
   count_cpu_tensors();
+  torch::manual_seed(1);  // the same on all workers
   const auto strategy = make_strategy_of(options);
   auto model = strategy->scope([&](ReplicaContext& replica) { return make_model(replica, options); });
   auto optimizer = strategy->scope([&](ReplicaContext& replica) {
@@ -69,7 +72,7 @@ int run(int argc, char** argv) {
   });
   const auto step = [&](ReplicaContext& replica, Model& own, FusedAdam& adam) {
     adam.zero_grad();
-    forward_of(*own, torch::ones({1, options.width})).square().mean().backward();
+    forward_of(*own, torch::ones({1, options.width})).square().sum().backward();
     replica.apply_gradients(adam);
   };
   restart_counted_peak();
