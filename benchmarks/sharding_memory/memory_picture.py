@@ -65,7 +65,7 @@ def picture(results, parameters, is_dark):
         *legend,
         f'  <line class="axis" x1="{LEFT}" y1="78" x2="{LEFT}" y2="{top - 2}"/>',
         *shapes,
-        f'  <text class="note" x="0" y="{height - 8}">{parameters / 1e6:,.0f} M parameters in float32 with Adam, after 2 steps. '
+        f'  <text class="note" x="0" y="{height - 8}">{parameters / 1e6:,.0f} M parameters in float32 with Adam, after 3 steps. '
         'Buckets and units at their most.</text>',
         "</svg>",
     ]) + "\n"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures the memory of an MLP's training with Adam in float32 at each stage of sharding, beside the formula of predict_memory().
 
-Each job trains for two steps, with replicas as threads of one process or as worker processes. LibTorch's allocator counts the
+Each job trains for three steps, with replicas as threads of one process or as worker processes. LibTorch's allocator counts the
 bytes of all tensors; those of threads are divided by their number. Prints a table in Markdown, in MB (10^6 bytes) of each rank:
 
   kept     between steps: parameters, gradients and the optimizer's state
   buckets  the most that buckets of gradients had besides
   units    the most that whole parameters of gathered units had
-  peak     the most that all tensors had in a step. The formula adds up the three, and one gradient on its way to its bucket
+  peak     the most that all tensors had in the last step. The formula adds up the three, and one gradient on its way to its bucket
+           or, in stage 3, in its unit
 """
 
 import argparse
@@ -34,7 +35,7 @@ class JobFailed(Exception):
 def run_job(arguments, way, stage, ranks):
     """The lines of the job's processes, the first worker's first."""
     command = [str(arguments.build / "bin" / "sharding_memory_job"), "--stage", str(stage), "--layers", str(arguments.layers),
-               "--width", str(arguments.width), "--steps", "2"]
+               "--width", str(arguments.width), "--steps", "3"]
     if way == "threads":
         command += ["--replicas", str(ranks)]
     else:
@@ -62,6 +63,7 @@ def result_of(lines, way, stage, ranks, largest_gradient):
         "predicted_parts": predicted,
         "peak": max(line["peak"] / len(line["ranks"]) for line in lines),
         "predicted_peak": kept + buckets + units + on_its_way,
+        "peak_of_earlier_steps": max(line["peak_of_earlier_steps"] / len(line["ranks"]) for line in lines),
         "most_units": max(line["most_units"] for line in lines),
     }
 

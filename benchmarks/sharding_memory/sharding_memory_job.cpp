@@ -6,6 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -76,9 +77,15 @@ int run(int argc, char** argv) {
     replica.apply_gradients(adam);
   };
   restart_counted_peak();
-  for (int64_t i = 0; i < options.steps; ++i) strategy->run(step, model, optimizer);
+  int64_t earlier_peak = 0;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    earlier_peak = std::max(earlier_peak, i == 0 ? 0 : counted_peak());
+    restart_counted_peak();
+    strategy->run(step, model, optimizer);
+  }
   Json line{{"held", counted_bytes()},
             {"peak", counted_peak()},
+            {"peak_of_earlier_steps", earlier_peak},
             {"peak_of_process", measurement::peak_memory_bytes()},
             {"most_units", 0},
             {"ranks", Json::array()}};

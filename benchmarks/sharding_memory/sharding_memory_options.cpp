@@ -16,7 +16,7 @@ ShardingMemoryOptions parse_sharding_memory_job(int argc, char** argv) {
     ("replicas", "threads that train, without a cluster", number("1"))
     ("layers", "of the MLP", number("24"))
     ("width", "of each layer", number("2048"))
-    ("steps", "of the training", number("2"));
+    ("steps", "of the training; the last one's peak is measured", number("3"));
   // clang-format on
   const auto given = flags.parse(argc, argv);
   const auto read = [&](const std::string& name, int64_t least, int64_t most) {

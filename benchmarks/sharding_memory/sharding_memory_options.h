@@ -10,7 +10,7 @@ struct ShardingMemoryOptions {
   int replicas = 1;      ///< threads of this process; a worker of a cluster has 1
   int64_t layers = 24;   ///< of the MLP, with biases
   int64_t width = 2048;  ///< inputs and outputs of each layer
-  int64_t steps = 2;
+  int64_t steps = 3;     ///< the last one's peak is measured
 };
 
 /// Throws std::invalid_argument naming the flag.
