@@ -32,8 +32,12 @@ void ReplicaUnits::gather_next() {
   ahead_ = std::move(unit);
 }
 
-bool ReplicaUnits::expects_backward_of(const ShardedUnit& unit) const {
-  return order_.next() == UnitUse{unit.number(), UnitUse::Kind::kBackward};
+void ReplicaUnits::keep_for_next(const std::shared_ptr<ShardedUnit>& unit) {
+  const auto next = order_.next();
+  if (ahead_ != nullptr || !next || next->unit != unit->number()) return;
+  if (!unit->options().overlap || unit->num_holders() != 1) return;
+  unit->keep();
+  ahead_ = unit;
 }
 
 /// Frees the unit that was gathered ahead in vain. Its gather must end first: the other ranks take part in

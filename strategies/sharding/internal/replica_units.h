@@ -33,7 +33,7 @@ struct UnitSum {
 class ReplicaUnits final : public EndsWithRun {
  public:
   GatheredUnits counter;
-  /// The last call whose backward is expected next, so that it still holds its parameters.
+  /// The last call of a recomputation, whose backward comes next, so that it still holds its parameters.
   std::weak_ptr<UnitCall> kept;
   /// The sequence numbers of autograd nodes between which the last forward of a unit was recorded.
   struct Recorded {
@@ -52,7 +52,9 @@ class ReplicaUnits final : public EndsWithRun {
   std::shared_ptr<const void> begin_computing() const { return computing_; }
   /// Begins to gather the unit that is expected next, if there is one and at most one computes.
   void gather_next();
-  bool expects_backward_of(const ShardedUnit& unit) const;
+  /// Keeps the parameters of a unit for its next use, if that is expected now. Its only call lets go of them
+  /// then.
+  void keep_for_next(const std::shared_ptr<ShardedUnit>& unit);
 
   /// Keeps the sums, of which the last ones have ended.
   void begin_sum(std::shared_ptr<UnitSum> sum) { sum_ = std::move(sum); }
@@ -68,7 +70,7 @@ class ReplicaUnits final : public EndsWithRun {
 
   UnitOrder order_;
   std::vector<std::weak_ptr<ShardedUnit>> units_;  // by number
-  std::shared_ptr<ShardedUnit> ahead_;             // the unit that is gathered ahead, if one is
+  std::shared_ptr<ShardedUnit> ahead_;             // the unit that is gathered ahead or kept, if one is
   std::shared_ptr<UnitSum> sum_;
   std::shared_ptr<const void> computing_ = std::make_shared<char>();  // its owners compute
 };

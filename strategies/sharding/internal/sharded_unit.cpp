@@ -183,14 +183,13 @@ void ShardedUnit::acquire() {
 void ShardedUnit::gather_ahead() {
   begin_gather();
   is_ahead_ = true;
-  ahead_versions_ = versions();
 }
 
-/// Returns whether the shards are those that were gathered ahead.
+/// Returns whether the shards are those that were gathered.
 bool ShardedUnit::is_fresh() const {
-  return versions() == ahead_versions_ && std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
-           return group->are_shards_in_place();
-         });
+  return versions() == gathered_versions_ &&
+         std::all_of(groups_.begin(), groups_.end(),
+                     [](const auto& group) { return group->are_shards_in_place(); });
 }
 
 void ShardedUnit::drop_ahead() {
@@ -201,6 +200,7 @@ void ShardedUnit::drop_ahead() {
 
 void ShardedUnit::begin_gather() {
   follow_shards();
+  gathered_versions_ = versions();
   if (is_counted()) replica_units_->counter.add(num_bytes_);
   try {
     collective("gathering its parameters", [&](c10d::Backend* backend) {
@@ -237,6 +237,10 @@ void ShardedUnit::abandon() noexcept {
 
 void ShardedUnit::release() {
   if (--num_holders_ > 0) return;
+  if (is_ahead_) {
+    for (const auto& group : groups_) group->hide();
+    return;
+  }
   for (const auto& group : groups_) group->free();
   if (is_counted()) replica_units_->counter.remove(num_bytes_);
 }

@@ -56,7 +56,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   /// Begins to gather the parameters for the next acquire(), while nobody holds them. A collective, which
   /// does not block.
   void gather_ahead();
-  /// Blocks until that gather has ended, and frees the parameters.
+  /// Keeps the parameters for the next acquire() when the only holder releases them.
+  void keep() { is_ahead_ = true; }
+  /// Frees what was gathered ahead or kept, once its gather has ended. Blocks.
   void drop_ahead();
   /// Leaves the memory of a gather to a collective that has failed.
   void abandon() noexcept;
@@ -86,8 +88,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   int64_t num_bytes_ = 0;
   int num_holders_ = 0;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // of a gather
-  bool is_ahead_ = false;
-  std::vector<int64_t> ahead_versions_;  // of the shards when that gather began
+  bool is_ahead_ = false;                              // gathered or kept for the next acquire()
+  std::vector<int64_t> gathered_versions_;             // of the shards when the gather began
   std::vector<int64_t> parameter_versions_;
   int64_t number_ = 0;
   std::shared_ptr<const ReplicaCollectives> replica_;

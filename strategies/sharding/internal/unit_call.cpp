@@ -191,13 +191,15 @@ std::vector<at::Tensor> UnitCall::watch(std::vector<at::Tensor> inputs) {
 
 std::vector<at::Tensor> UnitCall::end(std::vector<at::Tensor> results) {
   unit_->check_unchanged();
-  if (!at::GradMode::is_enabled() || !any_requires_grad(results)) {
-    drop();
-  } else {
+  const bool has_backward = at::GradMode::is_enabled() && any_requires_grad(results);
+  if (has_backward)
     results = pass_through(make_node<ResultsBackward>(shared_from_this()), std::move(results));
-    if (!is_kept()) drop();
+  auto* own = units();
+  if (own != nullptr) own->last_forward = {recorded_from_, at::sequence_number::peek()};
+  if (!has_backward || !is_kept()) {
+    if (own != nullptr) own->keep_for_next(unit_);
+    drop();
   }
-  if (auto* own = units()) own->last_forward = {recorded_from_, at::sequence_number::peek()};
   end_computing();
   return results;
 }
@@ -235,9 +237,7 @@ void UnitCall::drop_kept() const {
 bool UnitCall::is_kept() {
   if (unit_->options().keep_until_backward) return true;
   const auto units = unit_->replica_units();
-  if (units == nullptr) return false;
-  const bool is_expected = unit_->options().overlap && units->expects_backward_of(*unit_);
-  if (!is_in_backward() && !is_expected) return false;
+  if (units == nullptr || !is_in_backward()) return false;
   drop_kept();
   units->kept = weak_from_this();
   return true;

@@ -169,15 +169,20 @@ void UnitParameters::end_gather() {
   if (part_.size > 1) place(whole_.storage());
 }
 
-void UnitParameters::free() {
+void UnitParameters::hide() {
   if (part_.size == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+}
+
+void UnitParameters::free() {
+  if (part_.size == 1) return;
+  hide();
   release_memory(whole_);
 }
 
 void UnitParameters::abandon() {
   if (part_.size == 1) return;
-  for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+  hide();
   make_storage();
 }
 

@@ -56,8 +56,10 @@ class UnitParameters {
 
   /// Begins to gather the parameters, and returns the work to wait for; null if this rank has all of them.
   c10::intrusive_ptr<c10d::Work> begin_gather(c10d::Backend* backend);
-  /// Gives the parameters what was gathered.
+  /// Gives the parameters what was gathered, or hidden.
   void end_gather();
+  /// Makes the parameters unusable, as if they were free.
+  void hide();
   /// Frees the memory.
   void free();
   /// Leaves the memory to a collective that failed, which may still use it.

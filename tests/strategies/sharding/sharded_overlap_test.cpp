@@ -118,6 +118,29 @@ TEST(ShardedOverlapTest, TheNextUnitIsGatheredWhileOneComputes) {
   }
 }
 
+TEST(ShardedOverlapTest, RecomputationsAreGatheredAheadToo) {
+  ShardedRanks ranks(kRanksOfOverlap);
+  UnitStacks stacks(ranks);
+  const auto plain = plain_stack();
+  const auto batch = batch_of(6, 5);
+  const auto step = [&](auto& model, torch::Tensor x) {
+    for (auto& block : model->blocks) x = recompute(block, x);
+    x.square().sum().backward();
+  };
+  for (int i = 0; i < 3; ++i) {
+    step(plain, batch);
+    gathered_units(*stacks.models[0]).restart();
+    ranks.run([&](int rank) {
+      const auto self = static_cast<size_t>(rank);
+      step(stacks.models[self], batch.tensor_split(kRanksOfOverlap)[self]);
+    });
+  }
+  expect_same(assembled(stacks.models, true), parameters_of(plain, true));
+  const auto& counts = gathered_units(*stacks.models[0]).counts();
+  EXPECT_EQ(counts.gathers, 7);
+  EXPECT_EQ(counts.most_units, 2);
+}
+
 TEST(ShardedOverlapTest, CanBeTurnedOff) {
   ShardedRanks ranks(kRanksOfOverlap);
   UnitStacks stacks(ranks, {.overlap = false});
@@ -182,7 +205,9 @@ TEST(ShardedOverlapTest, ARankDoesNotWaitForTheSumsBeforeTheNextUnit) {
       if (rank == 0 && i + 2 == kUnitsOfOverlap)
         y.register_hook([&](const torch::Tensor& gradient) { return ahead.set(), gradient; });
     }
-    if (rank == 1) EXPECT_TRUE(ahead.wait());
+    if (rank == 1) {
+      EXPECT_TRUE(ahead.wait());
+    }
     y.square().sum().backward();
   });
   plain->forward(batch).square().sum().backward();
@@ -255,7 +280,9 @@ TEST_P(ShardedOverlapOrders, AnyOrderComputesOneDevicesNumbers) {
     for (const auto& model : stacks.models) EXPECT_EQ(gathered_units(*model).counts().units, 0);
   }
   const auto& counts = gathered_units(*stacks.models[0]).counts();
-  if (GetParam() % 4 != 3) EXPECT_LE(counts.most_units, 2);
+  if (GetParam() % 4 != 3) {
+    EXPECT_LE(counts.most_units, 2);
+  }
   EXPECT_EQ(counts.gathers, gathered_units(*stacks.models[1]).counts().gathers);
 }
 
@@ -299,6 +326,20 @@ TEST(ShardedOverlapTest, AParameterThatChangesAfterItWasGatheredAheadIsGatheredA
     });
   }
   EXPECT_EQ(gathered_units(*stacks.models[0]).counts().gathers, 2 + 2 * 3);
+}
+
+TEST(ShardedOverlapTest, ParametersOfAUnitThatIsKeptCannotBeUsedOutsideOfIt) {
+  ShardedRanks ranks(kRanksOfOverlap);
+  UnitStacks stacks(ranks);
+  const auto batch = batch_of(6, 5);
+  train_step(ranks, stacks.models, batch);
+  ranks.run([&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    const auto y = stacks.models[self]->forward(batch);
+    EXPECT_EQ(gathered_units(*stacks.models[self]).counts().units, 1);
+    EXPECT_THROW(stacks.blocks[self].back()->first->weight.sum(), c10::Error);
+    y.square().sum().backward();
+  });
 }
 
 TEST(ShardedOverlapTest, AUnitThatIsGatheredInVainIsFreed) {
