@@ -43,17 +43,26 @@ void Strategy::Core::open_axes() {
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
   auto [stage, axis] = sharding;
+  std::string axis_of_shards;
   for (const auto& parameter : parameters_of(optimizer)) {
     const auto* shard = sharded_parameter_of(parameter);
-    if (shard == nullptr || (stage == 3 && shard->axis == axis)) continue;
-    if (stage != 0) {
-      throw InvalidArgument(c10::str("[", config.name,
-                                     "] sharding: expected an optimizer of shards along one "
-                                     "axis without sharding of its own, but got one along the axis ",
-                                     shard->axis, " and stage ", stage, " over ", axis));
+    if (shard == nullptr) continue;
+    const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
+    if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {
+      throw InvalidArgument(c10::str(
+          "[", config.name,
+          "] sharding: expected an optimizer of shards along one axis, and stage 3 over it or stage 0, but "
+          "got one along the axis ",
+          shard->axis,
+          fits ? " and one along " + axis_of_shards : c10::str(", and stage ", stage, " over ", axis)));
     }
+    axis_of_shards = shard->axis;
+  }
+  if (!axis_of_shards.empty()) {
     stage = 3;
-    axis = shard->axis;
+    axis = axis_of_shards;
+  } else if (stage == 3) {
+    stage = 0;  // Its parameters are outside of units.
   }
   GradientSharding opened{.stage = stage};
   if (stage == 0) return opened;
@@ -76,10 +85,10 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   const auto fail = [&](const std::string& text) {
     throw InvalidArgument("[" + config.name + "] sharding: " + text);
   };
-  if (sharding.stage < 0 || sharding.stage > 2)
-    fail("expected stage 0, 1 or 2, but got " + std::to_string(sharding.stage));
+  if (sharding.stage < 0 || sharding.stage > 3)
+    fail("expected a stage from 0 to 3, but got " + std::to_string(sharding.stage));
   if (sharding.stage == 0 && !sharding.axis.empty())
-    fail("expected a stage of 1 or 2 with the axis " + sharding.axis + ", but got 0");
+    fail("expected a stage from 1 to 3 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
   if (config.gradient_compression)
     fail("expected no gradient compression, but got " + config.gradient_compression->name());
@@ -105,6 +114,10 @@ std::vector<CollectiveChannel*> Strategy::Core::called_channels() const {
 
 const Mesh& Strategy::mesh() const {
   return core_->mesh;
+}
+
+const ShardingOptions& Strategy::sharding() const {
+  return core_->sharding;
 }
 
 }  // namespace lockstep
