@@ -112,7 +112,14 @@ void MobileNetV2Impl::add_features(const Layer& layer) {
     return;
   }
   const ModelPart part{"features." + std::to_string(wrapped_features_->size()), layer.ptr()};
-  auto wrapped = wrap_part(wrap_, part, [layer](const torch::Tensor& x) { return layer.ptr()->forward(x); });
+  using Impl = typename Layer::Impl;
+  auto wrapped = wrap_part(
+      wrap_, part,
+      [list = wrapped_features_, place = wrapped_features_->size(), made = layer.ptr()](const auto& x) {
+        // Cloning a ModuleList makes other elements than reset() did.
+        const auto listed = std::dynamic_pointer_cast<Impl>(list->ptr(place));
+        return (listed != nullptr ? listed : made)->forward(x);
+      });
   wrapped_features_->push_back(wrapped.module);
   layers_.push_back(std::move(wrapped.function));
 }

@@ -98,6 +98,24 @@ TEST(ModelPartsTest, APartWithoutAModuleIsRefusedByName) {
               HasSubstr("'features.0'"));
 }
 
+template <typename Model>
+void expect_a_clone_of_its_own(const Model& model, const torch::Tensor& images) {
+  const auto clone = std::dynamic_pointer_cast<typename Model::Impl>(model->clone());
+  const auto expected = model.ptr()->forward(images);
+  EXPECT_TRUE(clone->forward(images).equal(expected));
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : clone->parameters()) parameter.zero_();
+  EXPECT_EQ(clone->forward(images).abs().max().template item<float>(), 0);
+  EXPECT_TRUE(model.ptr()->forward(images).equal(expected));
+}
+
+TEST(ModelPartsTest, ClonesComputeWithWrappedPartsOfTheirOwn) {
+  const PartWrapper same = [](const ModelPart& part) { return WrappedPart{part.module}; };
+  const MobileNetV2Options options{.num_classes = 3, .width_multiplier = 0.25, .dropout = 0};
+  expect_a_clone_of_its_own(MobileNetV2(options, same), torch::randn({2, 3, 33, 33}));
+  expect_a_clone_of_its_own(SimpleCnn(SimpleCnnOptions{}, same), torch::randn({2, 1, 28, 28}));
+}
+
 TEST(ModelPartsTest, APartThatIsNotWrappedIsCalledDirectly) {
   const PartWrapper same = [](const ModelPart& part) { return WrappedPart{part.module}; };
   torch::manual_seed(4);
