@@ -1,6 +1,7 @@
 #include "lockstep/benchmarks/loops/strategy_loop.h"
 
 #include <c10/util/StringUtil.h>
+#include <torch/utils.h>
 
 #include <stdexcept>
 
@@ -185,6 +186,7 @@ class ImageLoop : public StrategyLoop {
 
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
+  if (options.sharding == 3) torch::manual_seed(1);  // all workers cut the same initial values
   if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
   return std::make_unique<SameBatchLoop>(workload, options);
 }
