@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/collective_label.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
@@ -145,12 +146,13 @@ c10::intrusive_ptr<c10d::Backend> ShardedUnit::backend() const {
   return replica_->backends("Sharded", options_.axis).device;
 }
 
-/// Calls `call` with the backend. A mismatch of collectives names the unit.
+/// Calls `call` with the backend. Its collectives match only those of the same unit, and a mismatch names it.
 template <typename Call>
 auto ShardedUnit::collective(const char* operation, const Call& call) {
   const auto ranks = backend();
   std::optional<WaitClock::Wait> wait;
   if (ranks) wait.emplace(replica_->waits());
+  const CollectiveLabel label(ranks.get(), " of unit '" + options_.name + "'");
   try {
     return call(ranks.get());
   } catch (const CollectiveMismatch& error) {

@@ -387,6 +387,27 @@ TEST(ShardedOverlapTest, ARankThatFailsLeavesAllWithoutExpectations) {
   }
 }
 
+TEST(ShardedOverlapTest, UnitsOfOneSizeInDifferentOrdersAreAMismatchThatNamesThem) {
+  const auto batch = batch_of(6, 5);
+  for (const int steps_before : {0, 2}) {
+    ShardedRanks ranks(kRanksOfOverlap);
+    UnitStacks stacks(ranks);
+    for (int step = 0; step < steps_before; ++step) train_step(ranks, stacks.models, batch);
+    const auto errors = ranks.errors_of([&](int rank) {
+      auto& blocks = stacks.models[static_cast<size_t>(rank)]->blocks;
+      const auto y = blocks[0]->forward(batch);
+      blocks[rank == 0 ? 1 : 2]->forward(y);
+      blocks[rank == 0 ? 2 : 1]->forward(y);
+    });
+    std::string text;
+    for (const auto& error : errors) text += message_of<std::exception>(error) + "\n";
+    EXPECT_NE(text.find("of unit 'block1'"), std::string::npos) << text;
+    EXPECT_NE(text.find("of unit 'block2'"), std::string::npos) << text;
+    for (const auto& model : stacks.models) EXPECT_EQ(gathered_units(*model).counts().units, 0);
+    train_step(ranks, stacks.models, batch);
+  }
+}
+
 TEST(ShardedOverlapTest, AUnitThatOneRankLeavesOutIsNamedOnceTheOrderIsKnown) {
   ShardedRanks ranks(kRanksOfOverlap);
   UnitStacks stacks(ranks);
