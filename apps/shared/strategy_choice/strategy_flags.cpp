@@ -41,7 +41,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "lie within a process (default: one axis data)"},
       {"Strategy", "sharding", "N",
        "Divide memory among the replicas along the axis shard, or else the last one: 0 (nothing), 1 (the "
-       "optimizer's state), 2 (gradients, too) or 3 (parameters, too, of a language model)",
+       "optimizer's state), 2 (gradients, too) or 3 (parameters, too)",
        fmt::format("{}", defaults.sharding)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",

@@ -78,6 +78,21 @@ TEST(ReportTest, ListsMemoryByPart) {
   EXPECT_THAT(report_html({.title = "run"}), Not(HasSubstr("Memory")));
 }
 
+TEST(ReportTest, ListsMemoryPerRankBesideTheFormula) {
+  RunRecord record{.title = "run", .memory = MemoryRecord{.parameters = 1024}};
+  EXPECT_THAT(report_html(record), Not(HasSubstr("Memory per rank")));
+  const MemoryParts predicted{.parameters = 4096, .gradients = 1024, .optimizer_state = 0};
+  record.memory->ranks = {
+      {.rank = 0, .measured = {.parameters = 4096, .gradients = 1024}, .predicted = predicted},
+      {.rank = 1, .measured = {.parameters = 4096, .gradients = 2048}, .predicted = predicted}};
+  EXPECT_THAT(
+      report_html(record),
+      AllOf(HasSubstr("Memory per rank"), HasSubstr("<td>Parameters</td><td>4.0 KiB</td><td>4.0 KiB</td>"),
+            HasSubstr("<td>Gradients</td><td>1.0 KiB to 2.0 KiB</td><td>1.0 KiB</td>"),
+            HasSubstr("<td>Sum</td><td>5.0 KiB to 6.0 KiB</td><td>5.0 KiB</td>"),
+            Not(HasSubstr("Gathered"))));
+}
+
 TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
   const std::string html = report_html({.title = "run", .epochs = {{.epoch = 1, .loss = 0.5}}});
   EXPECT_THAT(html, AllOf(HasSubstr("<figcaption>Loss</figcaption>"), Not(HasSubstr("Accuracy")),
