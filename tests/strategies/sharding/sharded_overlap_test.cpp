@@ -402,7 +402,9 @@ TEST(ShardedOverlapTest, UnitsOfOneSizeInDifferentOrdersAreAMismatchThatNamesThe
     std::string text;
     for (const auto& error : errors) text += message_of<std::exception>(error) + "\n";
     EXPECT_NE(text.find("of unit 'block1'"), std::string::npos) << text;
-    EXPECT_NE(text.find("of unit 'block2'"), std::string::npos) << text;
+    // Once the order is known, rank 0 gathers block 2 ahead when rank 1 needs it.
+    const auto* other = steps_before == 0 ? "of unit 'block2'" : "of unit 'block3'";
+    EXPECT_NE(text.find(other), std::string::npos) << text;
     for (const auto& model : stacks.models) EXPECT_EQ(gathered_units(*model).counts().units, 0);
     train_step(ranks, stacks.models, batch);
   }
