@@ -18,7 +18,7 @@ using torch::nn::Module;
 /// Stands for a module of the block, with its name, its buffers, and shards in place of its parameters.
 class ShardHolder final : public Module, public AggregatesBuffers {
  public:
-  explicit ShardHolder(std::shared_ptr<const Module> original)
+  explicit ShardHolder(std::shared_ptr<Module> original)
       : Module(original->name()), original_(std::move(original)) {
     Module::train(original_->is_training());
   }
@@ -26,9 +26,14 @@ class ShardHolder final : public Module, public AggregatesBuffers {
     const auto* declared = dynamic_cast<const AggregatesBuffers*>(original_.get());
     return declared != nullptr ? declared->buffer_aggregation(name) : BufferAggregation::kMean;
   }
+  /// The block computes with its own modules.
+  void train(bool on) override {
+    Module::train(on);
+    original_->train(on);
+  }
 
  private:
-  std::shared_ptr<const Module> original_;
+  std::shared_ptr<Module> original_;
 };
 
 /// Appends the parameters of a module outside the units in it, each once.
