@@ -57,6 +57,7 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
   measured.run = time_steps(options, strategy, batches, [&](const PerReplica<Example>& batch) {
     return strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, batch);
   });
+  set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
   set_parameters(model.primary()->parameters(), measured);
   return measured;
 }

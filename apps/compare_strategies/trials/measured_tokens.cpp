@@ -83,6 +83,7 @@ MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const G
     return strategy.run(measured_token_step, model, optimizer, scaler, step, batch);
   });
   measured.run.examples *= plan.sequence_length;
+  set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
   set_parameters(model.primary()->parameters(), measured);
   return measured;
 }
