@@ -22,6 +22,11 @@ class ShardHolder final : public Module, public AggregatesBuffers {
       : Module(original->name()), original_(std::move(original)) {
     Module::train(original_->is_training());
   }
+  /// Sets the mode of the module that computes, too.
+  void train(bool on = true) override {
+    Module::train(on);
+    original_->train(on);
+  }
   BufferAggregation buffer_aggregation(const std::string& name) const override {
     const auto* declared = dynamic_cast<const AggregatesBuffers*>(original_.get());
     return declared != nullptr ? declared->buffer_aggregation(name) : BufferAggregation::kMean;
