@@ -170,13 +170,13 @@ TEST(MemoryOfRanksTest, StageTwoDividesTheGradientsAndCountsTheMostOfTheBuckets)
   }
 }
 
-TEST(MemoryOfRanksTest, UnitsAreDividedAndOneIsGatheredAtATime) {
+TEST(MemoryOfRanksTest, UnitsAreDividedAndTwoAreGatheredAtATime) {
   for (const int replicas : {2, 4}) {
     const auto memory = memory_after({.replicas = replicas, .stage = 3});
     const MemoryParts expected{.parameters = kBytes / replicas,
                                .gradients = kBytes / replicas,
                                .optimizer_state = 2 * kBytes / replicas,
-                               .gathered_units = kLayerBytes};
+                               .gathered_units = 2 * kLayerBytes};
     expect_parts(memory.ranks, expected, static_cast<size_t>(replicas));
   }
 }
