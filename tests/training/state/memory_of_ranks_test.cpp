@@ -216,7 +216,7 @@ TEST(MemoryOfRanksTest, WorkersMeasureTheirOwnRanks) {
           by_worker[static_cast<size_t>(strategy.first_local_replica())] = memory_after(strategy, layout);
         },
         [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
-    for (const auto& error : errors) EXPECT_EQ(error, nullptr);
+    expect_no_worker_failed(errors);
     for (size_t worker = 0; worker < by_worker.size(); ++worker) {
       ASSERT_EQ(by_worker[worker].ranks.size(), 1U);
       const auto& rank = by_worker[worker].ranks[0];
