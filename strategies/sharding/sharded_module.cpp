@@ -22,7 +22,7 @@ class ShardHolder final : public Module, public AggregatesBuffers {
       : Module(original->name()), original_(std::move(original)) {
     Module::train(original_->is_training());
   }
-  /// Sets the mode of the module that computes, too.
+  /// Sets the mode of the module that computes, too: the block's own.
   void train(bool on = true) override {
     Module::train(on);
     original_->train(on);
@@ -30,11 +30,6 @@ class ShardHolder final : public Module, public AggregatesBuffers {
   BufferAggregation buffer_aggregation(const std::string& name) const override {
     const auto* declared = dynamic_cast<const AggregatesBuffers*>(original_.get());
     return declared != nullptr ? declared->buffer_aggregation(name) : BufferAggregation::kMean;
-  }
-  /// The block computes with its own modules.
-  void train(bool on) override {
-    Module::train(on);
-    original_->train(on);
   }
 
  private:
