@@ -84,7 +84,7 @@ class ShardingTest(unittest.TestCase):
         self.check_weights(self.folder / "workers", expected, 1e-12)
 
     def test_mobilenet_v2(self):
-        # Two steps: see sync_batch_norm_parity_test.cpp.
+        # Two steps: see sync_batch_norm_parity_test.cpp. The statistics are measured again after them.
         self.check_like_one_device(MOBILENET, ["--replicas", 2], tolerance=1e-10)
 
 
