@@ -65,7 +65,7 @@ Trained train(Strategy& strategy, Program& program, const std::vector<int64_t>& 
     });
   }
   strategy.run([](ReplicaContext&, TanhNet&) {}, program.model);  // reads the servers' values
-  trained.parameters = values_of(program.model.primary()->parameters());
+  trained.parameters = on_host(program.model.primary()->parameters());
   strategy.end();
   return trained;
 }
