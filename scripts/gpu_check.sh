@@ -23,8 +23,9 @@
 #                      then name those they wait for
 #   --build-only       build only; this needs no GPU
 #   --built            run the programs that --build-only has built, and build nothing
-#   --sections LIST    what to run, of tests, training, benchmarks and scaling (default: all, in this
-#                      order)
+#   --only LIST        what to run: sections (tests, training, benchmarks, scaling), or programs by their
+#                      names in the JSON file, such as gpu_test (default: everything)
+#   --pairs N          alternating pairs of measurements for each ratio (default: 21)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,7 +39,7 @@ readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtes
   libhwloc-dev libhwloc15 libudev1)
 
 packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=120 build_only='' built=''
-sections=tests,training,benchmarks,scaling
+only=tests,training,benchmarks,scaling pairs=21
 while (($#)); do
   case $1 in
     --out) out=${2:?--out: expected a file} && shift 2 ;;
@@ -49,15 +50,15 @@ while (($#)); do
     --stall) stall=${2:?--stall: expected seconds} && shift 2 ;;
     --build-only) build_only=1 && shift ;;
     --built) built=1 && shift ;;
-    --sections) sections=${2:?--sections: expected a list} && shift 2 ;;
+    --only) only=${2:?--only: expected a list} && shift 2 ;;
+    --pairs) pairs=${2:?--pairs: expected a number} && shift 2 ;;
     --list-packages) printf '%s\n' "${libraries[@]}" && exit ;;
-    *) fail "expected --out, --packages, --images, --data, --limit, --stall, --build-only, --built, --sections or --list-packages, but got '$1'" 2 ;;
+    *) fail "expected --out, --packages, --images, --data, --limit, --stall, --build-only, --built, --only, --pairs or --list-packages, but got '$1'" 2 ;;
   esac
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: expected a number of seconds, but got '$limit'" 2
 [[ $stall =~ ^[1-9][0-9]*$ ]] || fail "--stall: expected a number of seconds, but got '$stall'" 2
-[[ $sections =~ ^(tests|training|benchmarks|scaling)(,(tests|training|benchmarks|scaling))*$ ]] ||
-  fail "--sections: expected a list of tests, training, benchmarks and scaling, but got '$sections'" 2
+[[ $pairs =~ ^[1-9][0-9]*$ ]] || fail "--pairs: expected a number of pairs, but got '$pairs'" 2
 [[ ! $build_only || ! $built ]] || fail "--build-only builds, and --built does not: expected one of them" 2
 
 # At half of --stall, Lockstep's own error comes first: train_images's last line may be 30 s old when a replica begins to wait,
@@ -137,8 +138,9 @@ write_result() { python3 scripts/gpu_check_result.py "$run" "$out" || fail "cann
 check() {
   local section=$1 name=$2 start=$SECONDS code=0
   shift 2
-  if [[ ,$sections, != *,$section,* ]]; then
-    [[ ! $planning ]] || note left_out "$name" "$section is not among --sections"
+  [[ ! $planning ]] || known+=",$section,$name,"
+  if [[ ,$only, != *,$section,* && ,$only, != *,$name,* ]]; then
+    [[ ! $planning ]] || note left_out "$name" "not among --only"
     return 0
   fi
   if [[ $planning ]]; then
@@ -190,7 +192,7 @@ scale() {
 # measure name count flag...: on so many GPUs.
 measure() {
   check benchmarks "$1" build/cuda/bin/speed_benchmark --gpus "$(gpus "$2")" --image-size 96 "${peers[@]}" \
-    --json "$run/$1.json" "${@:3}"
+    --pairs "$pairs" --json "$run/$1.json" "${@:3}"
   [[ $planning || ! -f $run/$1.out ]] || cat "$run/$1.out"
 }
 
@@ -212,15 +214,15 @@ check_one_gpu() {
   train_text recomputed --recompute every_block
   train_text stage_2 --replicas-per-device 2 --mesh shard=2 --sharding 2
   train_text stage_3 --replicas-per-device 2 --mesh shard=2 --sharding 3
-  measure bfloat16_batch_256 1 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
-  measure bfloat16_batch_64 1 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
   # A graph is captured only once the first steps were alike.
   measure bfloat16_batch_64_cuda_graph 1 --bfloat16 --cuda-graph --global-batch-size 64 \
     --parts bare,torch,torch_compiled,logical,profile --steps 16 --warm-up-steps 12 ${images:+--images "$images"}
-  measure float32_batch_256 1 --global-batch-size 256 --parts bare,torch,logical
-  measure gpt_bfloat16 1 --model gpt --bfloat16 --global-batch-size 32 --parts bare,torch,recompute
   measure gpt_bfloat16_cuda_graph 1 --model gpt --bfloat16 --cuda-graph --global-batch-size 8 \
     --parts bare,torch,torch_compiled,profile --steps 16 --warm-up-steps 12
+  measure bfloat16_batch_64 1 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
+  measure gpt_bfloat16 1 --model gpt --bfloat16 --global-batch-size 32 --parts bare,torch,recompute
+  measure float32_batch_256 1 --global-batch-size 256 --parts bare,torch,logical
+  measure bfloat16_batch_256 1 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
 }
 
 check_several_gpus() {
@@ -272,9 +274,12 @@ note settings stall_seconds "$stall"
 note settings communication_timeout_seconds "$communication_timeout"
 note settings images "${images:-none}"
 note settings data "$data"
-planning=1
+planning=1 known=,scaling,
 check_all
 planning=''
+for part in ${only//,/ }; do
+  [[ $known == *,$part,* ]] || fail "--only: there is no section or program '$part'" 2
+done
 write_result
 check_all
 

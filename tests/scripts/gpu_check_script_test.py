@@ -106,7 +106,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(len(result["benchmarks"]), 6)
         for entry in result["benchmarks"].values():
             self.assertEqual([entry["exit_code"], entry["ratios"]], [0, [{"ratio": 1.5}]])
-        self.assertIn("--images some/images", self.calls_of("speed_benchmark")[0])
+        self.assertIn("--images some/images", self.calls_of("speed_benchmark")[-1])
         self.expect_trainings(result, ROWS_OF_ONE_GPU)
         for line in self.calls_of("speed_benchmark"):
             self.assertIn("--gpus gpu:0 ", line)
@@ -217,7 +217,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.make_gpu_machine()
         self.expect_success(self.gpu_check()[0])
         images = self.project / "build" / "gpu_check" / "images"
-        self.assertIn("--images build/gpu_check/images", self.calls_of("speed_benchmark")[0])
+        self.assertIn("--images build/gpu_check/images", self.calls_of("speed_benchmark")[-1])
         self.assertEqual(len(list(images.iterdir())), 10)
         for folder in images.iterdir():
             self.assertTrue(all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir()))
@@ -320,33 +320,33 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.make_gpu_machine()
         self.expect_success(self.gpu_check("--build-only")[0])
         self.assertEqual(len([line for line in self.calls_of("cmake") if line.startswith("--build")]), 1)
-        process, result = self.gpu_check("--built", "--sections", "tests,benchmarks", "--images", "some/images")
+        process, result = self.gpu_check("--built", "--only", "tests,gpt_bfloat16", "--pairs", "7", "--images", "some/images")
         self.expect_success(process)
         self.assertEqual(len([line for line in self.calls_of("cmake") if line.startswith("--build")]), 1)
         self.assertTrue(result["complete"])
-        self.assertEqual([len(result[name]) for name in ["tests", "training", "benchmarks"]], [3, 0, 6])
-        self.assertEqual(result["not_measured"]["train_tf32"], "training is not among --sections")
+        self.assertEqual([len(result[name]) for name in ["tests", "training", "benchmarks"]], [3, 0, 1])
+        self.assertEqual([result["not_measured"][name] for name in ["train_tf32", "float32_batch_256"]], ["not among --only"] * 2)
+        self.assertIn("--pairs 7 ", self.calls_of("speed_benchmark")[0])
         (self.project / "build" / "cuda" / "bin" / "train_gpt").unlink()
         process, _ = self.gpu_check("--built")
         self.assertEqual(process.returncode, 2)
         self.assertIn("--built: there is no build/cuda/bin/train_gpt, which --build-only makes", process.stderr)
 
-    def test_gpu_check_refuses_sections_that_there_are_not(self):
+    def test_gpu_check_refuses_parts_that_there_are_not(self):
         self.make_gpu_machine()
-        for sections in ["test", "tests,", "tests training"]:
-            process, _ = self.gpu_check("--sections", sections)
+        for part in ["test", "gpu_tests", "train"]:
+            process, _ = self.gpu_check("--only", f"tests,{part}")
             self.assertEqual(process.returncode, 2)
-            self.assertIn(f"--sections: expected a list of tests, training, benchmarks and scaling, but got '{sections}'",
-                          process.stderr)
+            self.assertIn(f"--only: there is no section or program '{part}'", process.stderr)
         process, _ = self.gpu_check("--built", "--build-only")
         self.assertEqual(process.returncode, 2)
         self.assertIn("expected one of them", process.stderr)
 
     def test_gpu_check_refuses_a_limit_that_is_none(self):
-        for flag in ["--limit", "--stall"]:
+        for flag, what in [("--limit", "seconds"), ("--stall", "seconds"), ("--pairs", "pairs")]:
             process, _ = self.gpu_check(flag, "soon")
             self.assertEqual(process.returncode, 2)
-            self.assertIn(f"{flag}: expected a number of seconds, but got 'soon'", process.stderr)
+            self.assertIn(f"{flag}: expected a number of {what}, but got 'soon'", process.stderr)
 
 
 if __name__ == "__main__":
