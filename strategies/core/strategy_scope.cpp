@@ -53,7 +53,7 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   std::vector<torch::Device> torch_devices;
   for (const auto& device : devices()) torch_devices.push_back(device.torch_device());
   if (core_->config.workers) {
-    const auto state = at::globalContext().defaultGenerator(torch::kCPU).get_state();
+    const auto state = random_state_of(at::globalContext().defaultGenerator(torch::kCPU));
     core_->factory_random_state = fingerprint_of(
         std::string(static_cast<const char*>(state.const_data_ptr()), static_cast<size_t>(state.numel())));
   }
