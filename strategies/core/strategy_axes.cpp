@@ -42,7 +42,8 @@ void Strategy::Core::open_axes() {
 }
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
-  auto [stage, axis] = sharding;
+  int stage = sharding.stage;
+  std::string axis = sharding.axis;
   std::string axis_of_shards;
   for (const auto& parameter : parameters_of(optimizer)) {
     const auto* shard = sharded_parameter_of(parameter);

@@ -168,7 +168,8 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
                                 rethrow_from_device(error, {name(), first_replica_ + replica,
                                                             devices()[static_cast<size_t>(replica)]});
                               },
-                              std::move(sharding)});
+                              std::move(sharding),
+                              core_->sharding.host_optimizer_state});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   core_->watch_losses();
