@@ -1,4 +1,5 @@
 // Sharded training on GPUs: parts of optimizer states, gradients and parameters.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -8,6 +9,7 @@
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
 #include "lockstep/tests/strategies/sharding/sharding_cases.h"
+#include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
 
@@ -56,13 +58,19 @@ void PrintTo(const ShardedPlacement& placement, std::ostream* stream) {
   *stream << placement.name;
 }
 
-/// Trains as trained_alone() does. Calls a graph of the step if `with_graph`.
+struct Steps {
+  bool are_captured = false;
+  bool are_on_host = false;
+};
+
+/// Trains as trained_alone() does.
 template <typename Net, typename MakeNet>
-NamedTensors trained_in_parts(const ShardedPlacement& placement, int stage, bool with_graph,
+NamedTensors trained_in_parts(const ShardedPlacement& placement, int stage, const Steps& steps,
                               const MakeNet& make_net) {
   MirroredStrategy strategy(placement.devices, {.cross_device_ops = ops_named(placement.ops),
                                                 .replicas_per_device = placement.replicas_per_device,
-                                                .sharding = {.stage = stage < 3 ? stage : 0}});
+                                                .sharding = {.stage = stage < 3 ? stage : 0,
+                                                             .host_optimizer_state = steps.are_on_host}});
   torch::manual_seed(17);
   auto model = strategy.scope(make_net);
   auto optimizer = strategy.scope([&](ReplicaContext& replica) -> OptimizerPointer {
@@ -71,30 +79,33 @@ NamedTensors trained_in_parts(const ShardedPlacement& placement, int stage, bool
   const auto data = examples_of_three_classes();
   auto batches =
       strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
-  CudaGraph graph(plain_step<Net>);
+  CudaGraph graph(plain_step<Net>, {.warm_up_runs = 1});
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     for (const auto& batch : batches) {
-      if (with_graph) {
+      if (steps.are_captured) {
         strategy.run(graph, model, optimizer, batch);
       } else {
         strategy.run(plain_step<Net>, model, optimizer, batch);
       }
     }
   }
+  if (steps.are_captured) {
+    EXPECT_EQ(graph.statistics().captures, 1);
+    EXPECT_GT(graph.statistics().replays, 3);
+  }
   return assembled(model.local_values(), false);
 }
 
 class ShardedGpu : public testing::TestWithParam<std::tuple<int, ShardedPlacement>> {
  protected:
-  static void expect_the_training_of_one_device(bool with_graph) {
+  static void expect_the_training_of_one_device(const Steps& steps) {
     const auto& [stage, placement] = GetParam();
     LOCKSTEP_NEEDS_GPUS(static_cast<int>(placement.devices.size()));
     forget_races();
     const auto trained =
-        stage < 3
-            ? trained_in_parts<NetOfBlocks<MlpBlock>>(placement, stage, with_graph,
-                                                      [](ReplicaContext&) { return plain_net(); })
-            : trained_in_parts<NetOfBlocks<Sharded<MlpBlock>>>(placement, stage, with_graph, net_of_units);
+        stage < 3 ? trained_in_parts<NetOfBlocks<MlpBlock>>(placement, stage, steps,
+                                                            [](ReplicaContext&) { return plain_net(); })
+                  : trained_in_parts<NetOfBlocks<Sharded<MlpBlock>>>(placement, stage, steps, net_of_units);
     const auto expected =
         trained_alone<NetOfBlocks<MlpBlock>>(plain_net, examples_of_three_classes(), momentum_sgd());
     torch::manual_seed(17);
@@ -118,11 +129,20 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST_P(ShardedGpu, EqualsLibTorchAloneOnTheCpu) {
-  expect_the_training_of_one_device(false);
+  expect_the_training_of_one_device({});
 }
 
-TEST_P(ShardedGpu, GraphsOfItsStepsEqualLibTorchAloneOnTheCpu) {
-  expect_the_training_of_one_device(true);
+TEST_P(ShardedGpu, EqualsLibTorchAloneOnTheCpuWithItsOptimizersStateOnTheHost) {
+  expect_the_training_of_one_device({.are_on_host = true});
+}
+
+TEST_P(ShardedGpu, StepsOfStageOneCanBeCaptured) {
+  const auto& [stage, placement] = GetParam();
+  LOCKSTEP_NEEDS_GPUS(static_cast<int>(placement.devices.size()));
+  const bool is_divided = placement.devices.size() > 1 || placement.replicas_per_device > 1;
+  if (stage == 1 || !is_divided) return expect_the_training_of_one_device({.are_captured = true});
+  EXPECT_THAT(message_of<InvalidArgument>([] { expect_the_training_of_one_device({.are_captured = true}); }),
+              testing::HasSubstr("cannot be captured"));
 }
 
 }  // namespace
