@@ -11,12 +11,9 @@ at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optim
   ShardedParameters* const sharded = group.sharded(replica);
   const bool is_divided = group.sharding_stage() > 0;
   at::Tensor norm;
+  const auto step_now = [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); };
   auto step = take_step;
-  if (auto* on_host = group.host_state(replica)) {
-    step = [&optimizer, &take_step, on_host] {
-      on_host->step(optimizer, [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); });
-    };
-  }
+  if (auto* on_host = group.host_state(replica)) step = [&, on_host] { on_host->step(optimizer, step_now); };
   {
     std::optional<ShardedParameters::Step> slices;
     if (sharded != nullptr) slices.emplace(*sharded);
@@ -33,7 +30,7 @@ at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optim
       options.scaler->step(optimizer, clip, step, agree);
     } else {
       clip();
-      step ? step() : static_cast<void>(optimizer.step());
+      step ? step() : step_now();
     }
   }
   if (sharded != nullptr) sharded->gather();

@@ -3,9 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
 #include <functional>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -31,13 +31,16 @@ class HostOptimizerState {
     at::Tensor gradient;
     const torch::optim::OptimizerParamState* state = nullptr;  // which is on the host
   };
-  struct Pair {
+  /// A parameter of a group while its copy takes its place.
+  struct Place {
+    size_t group;
+    size_t index;
     at::Tensor parameter;
     Copy* copy;
   };
   class Swapped;
 
-  std::vector<Pair> copy_to_host(torch::optim::Optimizer& optimizer);
+  std::vector<Place> copy_to_host(torch::optim::Optimizer& optimizer);
   Copy& copy_of(const at::Tensor& parameter);
 
   std::unordered_map<const void*, Copy> copies_;  // by the parameter

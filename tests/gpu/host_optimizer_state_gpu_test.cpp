@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
-#include <limits>
 #include <sstream>
 #include <tuple>
 
-#include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/strategies/core/cuda_graph.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/scaled_weight.h"
 #include "lockstep/tests/gpu/small_images.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
@@ -99,27 +98,14 @@ TEST(HostOptimizerStateGpuTest, AGradScalerSkipsAndSteps) {
   forget_races();
   MirroredStrategy strategy({"gpu:0"},
                             {.replicas_per_device = 2, .sharding = {.host_optimizer_state = true}});
-  auto weight = strategy.scope([](ReplicaContext&) { return torch::ones({4}).requires_grad_(); });
-  auto optimizer = strategy.scope(
-      [&](ReplicaContext& replica) { return FusedAdam(std::vector<torch::Tensor>{weight[replica]}, 0.1); });
-  auto scaler =
-      strategy.scope([](ReplicaContext& replica) { return GradScaler(replica.device(), {.init_scale = 4}); });
-  const auto step = [](ReplicaContext& replica, torch::Tensor& own, FusedAdam& adam, GradScaler& scale,
-                       const int64_t& failing) {
-    adam.zero_grad();
-    auto loss = own.sum();
-    if (replica.replica_id() == failing) loss = loss * std::numeric_limits<double>::infinity();
-    scale.scale(loss).backward();
-    replica.apply_gradients(adam, {.scaler = &scale});
-    scale.update();
-  };
-  strategy.run(step, weight, optimizer, scaler, int64_t{1});
-  for (const auto& own : weight.local_values()) EXPECT_TRUE(torch::equal(own.cpu(), torch::ones({4})));
-  strategy.run(step, weight, optimizer, scaler, int64_t{-1});
+  ScaledWeight scaled(strategy);
+  scaled.step(1);
+  for (const auto& own : scaled.weight.local_values()) EXPECT_TRUE(torch::equal(own.cpu(), torch::ones({4})));
+  scaled.step(-1);
   // Adam's first step has the length of its rate, whatever the gradient.
-  for (const auto& own : weight.local_values())
+  for (const auto& own : scaled.weight.local_values())
     EXPECT_TRUE(torch::allclose(own.cpu(), torch::full({4}, 0.9F), 0, 1e-6));
-  for (const auto& scale : scaler.local_values()) EXPECT_EQ(scale.get_scale(), 2);
+  for (const auto& scale : scaled.scaler.local_values()) EXPECT_EQ(scale.get_scale(), 2);
   expect_no_races();
 }
 
