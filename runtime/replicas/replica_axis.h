@@ -40,6 +40,8 @@ struct ReplicaState {
   GraphRecording* recording = nullptr;
   WaitClock waits;
   std::vector<AxisPosition> axes;  ///< Axes of the strategy's mesh, in its order.
+  int rank = 0;                    ///< The thread's number among all; see Mesh.
+  at::Generator rank_generator;    ///< See RankRandom.
 };
 
 /// One replica's view of a group of replicas that it belongs to: all replicas, or those along one axis of the

@@ -27,24 +27,51 @@ std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const
 }  // namespace
 
 void Strategy::Core::open_axes() {
-  const int num_local = static_cast<int>(states.size());
-  for (const auto& [name, size] : mesh.axes()) {
-    const ReplicaGroups groups{" over the axis " + name, mesh.groups(name)};
-    if (groups.groups.size() == 1) {
-      axes.push_back(nullptr);
-    } else if (size == 1) {
-      axes.push_back(alone(num_local, states.front().replica_id, groups.where, config.timeout));
-    } else {
-      axes.push_back(config.cross_device_ops->make_grouped_channel(config.devices, groups, config.timeout));
-      axes.back()->keep_together(kSettlingRuns);
+  const auto open = [this](const ReplicaGroups& groups) {
+    if (groups.groups.front().size() == 1) {
+      return alone(static_cast<int>(states.size()), states.front().rank, groups.where, config.timeout);
     }
+    auto channel = config.cross_device_ops->make_grouped_channel(config.devices, groups, config.timeout);
+    channel->keep_together(kSettlingRuns);
+    return channel;
+  };
+  const auto replicas = mesh.replica_groups();
+  if (mesh.cuts_models()) collectives = open({" over the replicas", replicas});
+  for (const auto& axis : mesh.axes()) {
+    const ReplicaGroups groups{" over the axis " + axis.name, mesh.groups(axis.name)};
+    axes.push_back(groups.groups == replicas ? nullptr : open(groups));
   }
+}
+
+std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
+  if (mesh.num_replicas() == 1) return nullptr;
+  if (mesh.cuts_models()) {
+    return config.cross_device_ops->make_grouped_channel(
+        config.devices, {" over the replicas", mesh.replica_groups()}, config.timeout);
+  }
+  return config.cross_device_ops->make_gradient_channel(config.devices, config.timeout,
+                                                        config.gradient_compression);
 }
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
   auto [stage, axis] = sharding;
+  std::string cut_axis;
   for (const auto& parameter : parameters_of(optimizer)) {
     const auto* shard = sharded_parameter_of(parameter);
+    if (shard != nullptr && shard->dim) {
+      if (!cut_axis.empty() && cut_axis != shard->axis) {
+        throw InvalidArgument(c10::str("[", config.name,
+                                       "] expected an optimizer of parameters that are cut along one axis, but "
+                                       "got some along ",
+                                       cut_axis, " and some along ", shard->axis));
+      }
+      cut_axis = shard->axis;
+      continue;
+    }
+    if (shard != nullptr && mesh.cuts_models()) {
+      throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
+                                     mesh.str(), ", along which models are cut, but got '", shard->name, "'"));
+    }
     if (shard == nullptr || (stage == 3 && shard->axis == axis)) continue;
     if (stage != 0) {
       throw InvalidArgument(c10::str("[", config.name,
@@ -56,6 +83,10 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     axis = shard->axis;
   }
   GradientSharding opened{.stage = stage};
+  if (!cut_axis.empty()) {
+    opened.cuts = config.cross_device_ops->make_grouped_channel(
+        config.devices, {" over the axis " + cut_axis, mesh.groups(cut_axis)}, config.timeout);
+  }
   if (stage == 0) return opened;
   if (config.gradient_compression) {
     throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",
@@ -81,6 +112,8 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   if (sharding.stage == 0 && !sharding.axis.empty())
     fail("expected a stage of 1 or 2 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
+  if (mesh.cuts_models())
+    fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
   if (config.gradient_compression)
     fail("expected no gradient compression, but got " + config.gradient_compression->name());
   if (sharding.axis.empty()) sharding.axis = mesh.has("shard") ? "shard" : mesh.axes().back().name;

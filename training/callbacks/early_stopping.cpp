@@ -81,7 +81,7 @@ void EarlyStopping::restore(FitState& fit, const StateView& saved) {
   if (options_.restore_best && !weights.empty()) {
     const size_t size = named_state(*fit.objects().modules.front()).size();
     const auto replicas = weights.size() / std::max<size_t>(size, 1);
-    const bool is_same_number = static_cast<int>(replicas) == fit.strategy().num_replicas_in_sync();
+    const bool is_same_number = static_cast<int>(replicas) == fit.strategy().num_ranks();
     if (replicas * size != weights.size()) saved.at("weights").fail("weights of this model", "others");
     const auto rules = buffer_aggregations(*fit.objects().modules.front());
     for (size_t local = 0; local < fit.objects().modules.size(); ++local) {

@@ -151,7 +151,7 @@ void AveragedWeights::load(const FitState::Objects& objects, const StateView& sa
   copy_model(objects);
   const torch::NoGradGuard no_grad;
   const StateView parameters = saved.at("parameters"), buffers = saved.at("buffers");
-  const auto num_replicas = static_cast<int64_t>(objects.strategy.num_replicas_in_sync());
+  const auto num_replicas = static_cast<int64_t>(objects.strategy.num_ranks());
   const auto rules = buffer_aggregations(*objects.modules.front());
   for (size_t local = 0; local < replicas_.size(); ++local) {
     const auto& module = *objects.modules[local];

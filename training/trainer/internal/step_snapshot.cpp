@@ -26,7 +26,7 @@ std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 StepSnapshot::StepSnapshot(const FitState::Objects& objects, const std::vector<StepMeters*>& meters) {
-  if (objects.strategy.optimizer_group(*objects.optimizers.front())->sharding_stage() > 0) {
+  if (objects.strategy.optimizer_group(*objects.optimizers.front())->is_divided()) {
     throw InvalidArgument(
         "[fit] expected an optimizer whose state is not sharded to take steps back, as NanGuard's roll_back "
         "and LearningRateFinder do, but got a sharded one: stop at a number that is not finite, or skip the "
