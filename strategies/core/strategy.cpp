@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
@@ -44,7 +45,7 @@ std::vector<AxisPosition> axis_positions(const Mesh& mesh, int replica) {
   std::vector<AxisPosition> positions;
   const auto coordinates = mesh.coordinates(replica);
   for (size_t i = 0; i < coordinates.size(); ++i)
-    positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size});
+    positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size, mesh.axes()[i].role});
   return positions;
 }
 

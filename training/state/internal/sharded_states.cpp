@@ -23,6 +23,9 @@ namespace {
 /// Bytes of parameters whose states are exchanged at once.
 constexpr int64_t kBytesAtOnce = int64_t{64} << 20;
 
+/// The dimension of pieces that are slices of memory.
+constexpr int64_t kInMemory = -1;
+
 /// A parameter as a whole, of which the replicas may hold parts.
 struct WholeParameter {
   std::vector<int64_t> sizes;
@@ -39,12 +42,13 @@ struct WholeParameter {
   }
 };
 
-/// Elements of a parameter that a replica holds.
+/// Elements of a parameter that a replica holds: in its memory, or along a dimension (see ShardedParameter).
 struct Piece {
   size_t parameter = 0;
   int64_t offset = 0;
   int64_t length = 0;
   torch::Tensor tensor;
+  int64_t dim = kInMemory;
 };
 
 /// A range of parameters, by their numbers.
@@ -78,7 +82,7 @@ class WholeValues {
   static void append(const Piece& piece, const StateValue::Dict& values, std::vector<torch::Tensor>& sent) {
     if (values.entries.empty()) return;
     sent.push_back(torch::tensor({static_cast<int64_t>(piece.parameter), piece.offset, piece.length,
-                                  static_cast<int64_t>(values.entries.size())}));
+                                  piece.dim, static_cast<int64_t>(values.entries.size())}));
     for (const auto& [name, value] : values.entries) {
       sent.push_back(text_tensor(std::get<std::string>(name)));
       sent.push_back(*value.get_if<torch::Tensor>());
@@ -91,8 +95,9 @@ class WholeValues {
       const Piece piece{.parameter = static_cast<size_t>(head[0]),
                         .offset = head[1],
                         .length = head[2],
-                        .tensor = torch::Tensor()};
-      for (int64_t count = head[3]; count > 0; --count) {
+                        .tensor = torch::Tensor(),
+                        .dim = head[3]};
+      for (int64_t count = head[4]; count > 0; --count) {
         const std::string name = text_of_tensor(*next++);
         add_value(piece, name, *next++);
       }
@@ -114,7 +119,7 @@ class WholeValues {
   void add_value(const Piece& piece, const std::string& name, const torch::Tensor& value) {
     auto& of_parameter = values_[static_cast<int64_t>(piece.parameter)];
     const StateValue* known = of_parameter.find(name);
-    const bool has_elements = value.dim() == 1 && value.numel() == piece.length;
+    const bool has_elements = value.sizes() == sizes_of(piece);
     if (known != nullptr && !has_elements) return;  // a number, the same for all pieces
     if (known == nullptr) {
       const WholeParameter& like = parameters_[piece.parameter];
@@ -123,8 +128,18 @@ class WholeValues {
       known = of_parameter.find(name);
     }
     if (!has_elements) return;
-    elements_of(*known->get_if<torch::Tensor>(), piece.offset, piece.length).copy_(value);
-    num_elements_[{piece.parameter, name}] += piece.length;
+    const auto& whole = *known->get_if<torch::Tensor>();
+    const auto target = piece.dim == kInMemory ? elements_of(whole, piece.offset, piece.length)
+                                               : whole.narrow(piece.dim, piece.offset, piece.length);
+    target.copy_(value);
+    num_elements_[{piece.parameter, name}] += value.numel();
+  }
+
+  std::vector<int64_t> sizes_of(const Piece& piece) const {
+    if (piece.dim == kInMemory) return {piece.length};
+    auto sizes = parameters_[piece.parameter].sizes;
+    sizes[static_cast<size_t>(piece.dim)] = piece.length;
+    return sizes;
   }
 
   const std::vector<WholeParameter>& parameters_;
@@ -143,7 +158,7 @@ void append_shard(const Strategy& strategy, int local, size_t parameter, const t
                   std::vector<Piece>& pieces) {
   const auto* shard = sharded_parameter_of(tensor);
   if (shard == nullptr || shard->length == 0 || !has_first_copy(strategy, shard->axis, local)) return;
-  pieces.push_back({parameter, shard->offset, shard->length, tensor});
+  pieces.push_back({parameter, shard->offset, shard->length, tensor, shard->dim.value_or(kInMemory)});
 }
 
 /// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
@@ -174,6 +189,9 @@ void refuse_shards(const std::string& who, const torch::nn::Module& module) {
 }
 
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
+  if (shard.dim) {
+    return values.narrow(*shard.dim, shard.offset, shard.length).clone(torch::MemoryFormat::Contiguous);
+  }
   return slice_of_values(values, {shard.sizes, shard.strides}, shard.offset, shard.length);
 }
 
