@@ -5,6 +5,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +28,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-StrategyOptions options_of(const Mesh& mesh) {
+StrategyOptions models_options_of(const Mesh& mesh) {
   return {.intra_op_threads = 1, .seed = 1, .mesh = mesh};
 }
 
@@ -34,13 +36,13 @@ StrategyOptions options_of(const Mesh& mesh) {
 void with_strategies(const Mesh& mesh, const std::function<void(Strategy&)>& work) {
   {
     SCOPED_TRACE("one process, " + mesh.str());
-    MirroredStrategy strategy(cpu_devices(mesh.size()), options_of(mesh));
+    MirroredStrategy strategy(cpu_devices(mesh.size()), models_options_of(mesh));
     work(strategy);
   }
   SCOPED_TRACE("two workers, " + mesh.str());
   expect_no_worker_failed(run_strategies(
       {mesh.size() / 2, mesh.size() / 2}, [&](MultiWorkerMirroredStrategy& strategy) { work(strategy); },
-      [&](int, WorkerSetUp& set_up) { set_up.options = options_of(mesh); }));
+      [&](int, WorkerSetUp& set_up) { set_up.options = models_options_of(mesh); }));
 }
 
 const std::vector<Mesh> kMeshes{Mesh{{"tensor", 2}}, Mesh{{"data", 2}, {"tensor", 2}}, Mesh{{"tensor", 2}, {"data", 2}},
@@ -166,7 +168,7 @@ TEST(StrategyModels, AStreamOfEachWorkerNeedsWholeReplicas) {
           return [] { return std::optional<torch::Tensor>(torch::zeros({2})); };
         });
       },
-      [](int, WorkerSetUp& set_up) { set_up.options = options_of({{"tensor", 2}}); });
+      [](int, WorkerSetUp& set_up) { set_up.options = models_options_of({{"tensor", 2}}); });
   for (const auto& error : errors)
     EXPECT_THAT(text_of(error), AllOf(HasSubstr("ranks of a replica in one process"), HasSubstr("auto_shard data")));
 }
@@ -205,7 +207,7 @@ TEST(StrategyModels, OptionsThatDoNotFitAreRefused) {
     return message_of<InvalidArgument>([&] { MirroredStrategy(cpu_devices(4), options); });
   };
   EXPECT_THAT(error_of({.sharding = {.stage = 1}}), AllOf(HasSubstr("sharding"), HasSubstr("data=2,tensor=2")));
-  MirroredStrategy strategy(cpu_devices(4), options_of(mesh));
+  MirroredStrategy strategy(cpu_devices(4), models_options_of(mesh));
   auto cut = strategy.scope([](ReplicaContext& replica) { return Cut(replica.axis("tensor")); });
   EXPECT_THAT(message_of<InvalidArgument>([&] {
                 strategy.scope([&](ReplicaContext& replica) { return torch::optim::LBFGS(cut[replica]->parameters()); });
@@ -214,7 +216,7 @@ TEST(StrategyModels, OptionsThatDoNotFitAreRefused) {
 }
 
 TEST(StrategyModels, DescribeNamesTheRanksOfAReplica) {
-  MirroredStrategy strategy(cpu_devices(4), options_of({{"data", 2}, {"tensor", 2}}));
+  MirroredStrategy strategy(cpu_devices(4), models_options_of({{"data", 2}, {"tensor", 2}}));
   EXPECT_THAT(strategy.describe(), AllOf(HasSubstr("2 replicas of 2 ranks"), HasSubstr("mesh data=2,tensor=2")));
 }
 

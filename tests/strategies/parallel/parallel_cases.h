@@ -8,6 +8,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,9 +64,7 @@ struct WholeNetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& targets) {
     const auto x = embedding(ids);
     const auto hidden = norm(x + torch::dropout(down(torch::gelu(up(x))), dropout, /*train=*/true));
-    return torch::nn::functional::cross_entropy(
-        head(hidden).flatten(0, -2), targets.flatten(),
-        torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+    return at::cross_entropy_loss(head(hidden).flatten(0, -2), targets.flatten(), {}, at::Reduction::None);
   }
 
   double dropout = 0;

@@ -1,7 +1,7 @@
 // Layers that are cut along an axis: what they compute, and bad input. Oracle: LibTorch's whole layers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/functional/loss.h>
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <limits>
@@ -115,7 +115,6 @@ TEST_P(ParallelLayers, AnEmbeddingOfPartsIsAnEmbedding) {
 }
 
 TEST_P(ParallelLayers, CrossEntropyOfPartsIsThatOfWholeLogits) {
-  namespace F = torch::nn::functional;
   // Large logits, whose exponentials would overflow.
   const auto values = wave_values({2, 5, kVocabulary}, 2) * 1500;
   const auto targets = (torch::arange(10).reshape({2, 5}) * 5 + 1) % kVocabulary;

@@ -131,7 +131,7 @@ TEST(ParallelTrainingTest, GradScalerSkipsAStepOnAllRanksIfOneRanksPartIsNotFini
   MirroredStrategy strategy(cpu_devices(2), options_of({{"tensor", 2}}));
   auto model = strategy.scope([](ReplicaContext& replica) { return ParallelNet(replica.axis("tensor")); });
   auto adam = strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
-  auto scaler = strategy.scope([](ReplicaContext&) { return GradScaler({.init_scale = 1024}); });
+  auto scaler = strategy.scope([](ReplicaContext&) { return GradScaler(torch::kCPU, {.init_scale = 1024}); });
   const auto step = [](ReplicaContext& replica, ParallelNet& net, torch::optim::AdamW& optimizer, GradScaler& own,
                        bool is_broken) {
     optimizer.zero_grad();
