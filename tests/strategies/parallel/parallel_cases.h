@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/accumulate.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
@@ -32,8 +34,16 @@ inline torch::Tensor wave_values(at::IntArrayRef sizes, double phase) {
   return 0.5 * torch::sin(1.7 * torch::arange(count, torch::kDouble) + phase).reshape(sizes);
 }
 
+/// Returns `make()`, which draws no numbers from the process's generator.
+template <typename Make>
+auto made_apart(const Make& make) {
+  const auto generator = at::detail::createCPUGenerator(1);
+  const RankRandom apart(generator);
+  return make();
+}
+
 inline torch::nn::Linear wave_linear(int64_t inputs, int64_t outputs, double phase) {
-  torch::nn::Linear linear(inputs, outputs);
+  auto linear = made_apart([&] { return torch::nn::Linear(inputs, outputs); });
   linear->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   linear->weight.copy_(wave_values({outputs, inputs}, phase));
@@ -42,7 +52,7 @@ inline torch::nn::Linear wave_linear(int64_t inputs, int64_t outputs, double pha
 }
 
 inline torch::nn::Embedding wave_embedding(double phase) {
-  torch::nn::Embedding embedding(kVocabulary, kFeatures);
+  auto embedding = made_apart([] { return torch::nn::Embedding(kVocabulary, kFeatures); });
   embedding->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   embedding->weight.copy_(wave_values({kVocabulary, kFeatures}, phase));
