@@ -95,8 +95,8 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-/// Parses axes such as "data=2,shard=4". An axis with another role than the usual one has it after its size, as
-/// in "inner=2:model". Throws InvalidArgument for other text, and as Mesh does.
+/// Parses axes such as "data=2,shard=4". An axis with another role than the usual one has it after its size,
+/// as in "inner=2:model". Throws InvalidArgument for other text, and as Mesh does.
 Mesh parse_mesh(const std::string& text);
 
 }  // namespace lockstep

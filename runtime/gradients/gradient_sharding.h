@@ -16,8 +16,8 @@ namespace lockstep {
 /// In stage 3, some of the optimizer's parameters are slices already (see ShardedParameter), whose gradients
 /// are sums over the ranks that own different parts. They are summed over the copies only.
 ///
-/// In any stage, some parameters may be cut along a dimension by layers that compute in parts. Their gradients
-/// are summed as those of other parameters are, but the ranks have different ones.
+/// In any stage, some parameters may be cut along a dimension by layers that compute in parts. Their
+/// gradients are summed as those of other parameters are, but the ranks have different ones.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.
   /// Channel of the ranks that own different parts, on which each local replica has its rank among them.

@@ -8,9 +8,9 @@ namespace lockstep {
 
 class ReplicaRandomGuard;
 
-/// While it lives, random operators that this thread calls without a generator draw numbers of the rank's own.
-/// Otherwise, all ranks of a replica draw the same ones, as what they compute is the same. Use it where a
-/// layer that is cut along a model axis (see AxisRole) computes its own part, such as for dropout there.
+/// While it lives, random operators that this thread calls without a generator draw numbers of the rank's
+/// own. Otherwise, all ranks of a replica draw the same ones, as what they compute is the same. Use it where
+/// a layer that is cut along a model axis (see AxisRole) computes its own part, such as for dropout there.
 ///
 /// Example:
 ///

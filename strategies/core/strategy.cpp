@@ -153,8 +153,8 @@ std::string Strategy::describe() const {
               : "";
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   mesh().cuts_models() ? c10::str(" of ", num_ranks() / num_replicas_, " ranks") : "", " on ",
-                  c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
-                  ")", mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
+                  c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason, ")",
+                  mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
                   core_->sharding.stage > 0
                       ? c10::str(", sharding stage ", core_->sharding.stage, " over ", core_->sharding.axis)
                       : "");

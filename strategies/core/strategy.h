@@ -134,10 +134,10 @@ class Strategy : public GradientHandler, public InputDistributor {
     return detail::refuse_replica_function<detail::CalledFunction<Fn>, Args...>();
   }
 
-  /// Returns the sum or mean over the replicas, on the first replica's device. If replicas have several ranks,
-  /// the value of each replica's first rank counts. Without `axis`, it is
-  /// unweighted and shapes must agree. With `axis` (negative: from the end), each value is also reduced over
-  /// that axis, along which sizes may differ, and a mean is the sum of sums over the sum of counts:
+  /// Returns the sum or mean over the replicas, on the first replica's device. If replicas have several
+  /// ranks, the value of each replica's first rank counts. Without `axis`, it is unweighted and shapes must
+  /// agree. With `axis` (negative: from the end), each value is also reduced over that axis, along which
+  /// sizes may differ, and a mean is the sum of sums over the sum of counts:
   /// {[1, 2], [6]} gives 3. The mean of integers is floating-point. Throws InvalidArgument if shapes do not
   /// agree or a value does not have the axis, and OutOfMemory and DeviceFailure naming a replica.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,

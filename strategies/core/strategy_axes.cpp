@@ -60,17 +60,19 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     const auto* shard = sharded_parameter_of(parameter);
     if (shard != nullptr && shard->dim) {
       if (!cut_axis.empty() && cut_axis != shard->axis) {
-        throw InvalidArgument(c10::str("[", config.name,
-                                       "] expected an optimizer of parameters that are cut along one axis, but "
-                                       "got some along ",
-                                       cut_axis, " and some along ", shard->axis));
+        throw InvalidArgument(
+            c10::str("[", config.name,
+                     "] expected an optimizer of parameters that are cut along one axis, but "
+                     "got some along ",
+                     cut_axis, " and some along ", shard->axis));
       }
       cut_axis = shard->axis;
       continue;
     }
     if (shard != nullptr && mesh.cuts_models()) {
       throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
-                                     mesh.str(), ", along which models are cut, but got '", shard->name, "'"));
+                                     mesh.str(), ", along which models are cut, but got '", shard->name,
+                                     "'"));
     }
     if (shard == nullptr || (stage == 3 && shard->axis == axis)) continue;
     if (stage != 0) {
@@ -112,8 +114,7 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   if (sharding.stage == 0 && !sharding.axis.empty())
     fail("expected a stage of 1 or 2 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
-  if (mesh.cuts_models())
-    fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
+  if (mesh.cuts_models()) fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
   if (config.gradient_compression)
     fail("expected no gradient compression, but got " + config.gradient_compression->name());
   if (sharding.axis.empty()) sharding.axis = mesh.has("shard") ? "shard" : mesh.axes().back().name;

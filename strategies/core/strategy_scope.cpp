@@ -110,7 +110,7 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
     // No worker has the whole of a unit to send to the others.
     if (has_shards) {
       workers->check_same("sharded parameters", {c10::str("random state ", core_->factory_random_state,
-                                                     " (torch::manual_seed() sets it)")});
+                                                          " (torch::manual_seed() sets it)")});
     }
     workers->broadcast_(state);
   }

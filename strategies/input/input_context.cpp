@@ -53,10 +53,11 @@ int InputPlacement::num_local_replicas() const {
 
 void check_whole_replicas(const InputPlacement& placement, const std::string& who) {
   if (placement.has_whole_replicas) return;
-  throw InvalidArgument("[" + who +
-                        "] expected all ranks of a replica in one process, but some are in another, which would "
-                        "read other examples: use distribute_dataset() with examples by index, or with "
-                        "auto_shard data");
+  throw InvalidArgument(
+      "[" + who +
+      "] expected all ranks of a replica in one process, but some are in another, which would "
+      "read other examples: use distribute_dataset() with examples by index, or with "
+      "auto_shard data");
 }
 
 }  // namespace lockstep

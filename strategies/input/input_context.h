@@ -35,8 +35,8 @@ struct InputContext {
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
 };
 
-/// The replicas that the shards of a batch go to. If replicas have several ranks (see Mesh), each of these gets
-/// its replica's shard.
+/// The replicas that the shards of a batch go to. If replicas have several ranks (see Mesh), each of these
+/// gets its replica's shard.
 struct InputPlacement {
   std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< Devices of the local ranks.
   int num_replicas = 1;
@@ -58,14 +58,15 @@ struct InputPlacement {
   int replica_of(size_t local) const {
     return replicas ? replicas->at(local) : first_replica + static_cast<int>(local);
   }
-  /// Returns the lowest number of a local rank's replica. If processes have whole replicas, its others follow.
+  /// Returns the lowest number of a local rank's replica. If processes have whole replicas, its others
+  /// follow.
   int first_local_replica() const;
   /// Returns the number of replicas that local ranks belong to.
   int num_local_replicas() const;
 };
 
-/// Throws InvalidArgument, starting with `who`, if a replica's ranks are in several processes: these would read
-/// different examples for it.
+/// Throws InvalidArgument, starting with `who`, if a replica's ranks are in several processes: these would
+/// read different examples for it.
 void check_whole_replicas(const InputPlacement& placement, const std::string& who);
 
 /// A collective of several workers: returns the total number of examples in the next step of their streams,

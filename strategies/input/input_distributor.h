@@ -51,8 +51,7 @@ class InputDistributor {
     const InputPlacement placed = placement();
     std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
     for (size_t local = 0; local < placed.devices->size(); ++local)
-      values.push_back(
-          make(ValueContext{placed.replica_of(local), placed.num_replicas}));
+      values.push_back(make(ValueContext{placed.replica_of(local), placed.num_replicas}));
     return PerReplica(std::move(values), placed.devices);
   }
 

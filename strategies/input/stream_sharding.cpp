@@ -55,8 +55,8 @@ StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const 
   context.input_pipeline_id = placement.worker;
   if (policy == AutoShardPolicy::kFile)
     context.files = files_of_worker(options.files, placement.worker, placement.num_workers);
-  context.batch_size = share_of_global_batch(
-      size, placement.first_local_replica(), placement.num_local_replicas(), placement.num_replicas);
+  context.batch_size = share_of_global_batch(size, placement.first_local_replica(),
+                                             placement.num_local_replicas(), placement.num_replicas);
   check_shares(context.batch_size, options, placement);
   return share;
 }

@@ -99,8 +99,9 @@ at::Tensor apply_to_parts(PartCollective collective, const BackendPointer& backe
 ParallelAxis::ParallelAxis(std::string layer, const ReplicaAxis& axis)
     : layer_(std::move(layer)), position_{axis.name(), axis.index(), axis.size(), axis.role()} {
   if (size() == 1 || axis.role() == AxisRole::kModel) return;
-  throw InvalidArgument(c10::str("[", layer_, "] expected an axis along which models are cut, such as tensor, "
-                                              "but got ",
+  throw InvalidArgument(c10::str("[", layer_,
+                                 "] expected an axis along which models are cut, such as tensor, "
+                                 "but got ",
                                  name().empty() ? "all replicas" : name(),
                                  ", which cuts the batch: its ranks have different examples"));
 }

@@ -25,8 +25,8 @@ namespace lockstep {
 ///     auto y = axis.sum_of_parts(torch::linear(hidden, columns_of_b));
 class ParallelAxis {
  public:
-  /// `layer` is the layer's type, which begins its errors. Throws InvalidArgument for an axis of several ranks
-  /// that cuts the batch (see AxisRole).
+  /// `layer` is the layer's type, which begins its errors. Throws InvalidArgument for an axis of several
+  /// ranks that cuts the batch (see AxisRole).
   ParallelAxis(std::string layer, const ReplicaAxis& axis);
 
   const std::string& layer() const { return layer_; }
@@ -36,8 +36,8 @@ class ParallelAxis {
   /// Number of ranks along the axis.
   int size() const { return position_.size; }
 
-  /// Returns an equal share of `count`, which the ranks divide. Throws InvalidArgument with numbers that would
-  /// do if they do not; `what` names the number, such as "out_features".
+  /// Returns an equal share of `count`, which the ranks divide. Throws InvalidArgument with numbers that
+  /// would do if they do not; `what` names the number, such as "out_features".
   int64_t share_of(int64_t count, const std::string& what) const;
 
   /// Takes the collectives of the layer's rank. Throws InvalidArgument if it has another place on the axis.
@@ -46,16 +46,16 @@ class ParallelAxis {
   [[nodiscard]] RankRandom rank_random() const;
 
   // Collectives of the ranks along the axis, which block until all have called them. They throw as
-  // ReplicaAxis's do, and InvalidArgument before bind() and outside a run. They can be differentiated any number
-  // of times.
+  // ReplicaAxis's do, and InvalidArgument before bind() and outside a run. They can be differentiated any
+  // number of times.
 
-  /// Returns `value`, which is the same on all ranks, for use by their parts. Its gradient is the sum of those
-  /// on all ranks: a collective in backward, but not in forward.
+  /// Returns `value`, which is the same on all ranks, for use by their parts. Its gradient is the sum of
+  /// those on all ranks: a collective in backward, but not in forward.
   torch::Tensor copy_to_parts(const torch::Tensor& value) const;
   /// Returns the sum of the ranks' values. Backward passes the gradient on.
   torch::Tensor sum_of_parts(const torch::Tensor& part) const;
-  /// Concatenates the ranks' values, which have one shape, along `dim` (negative: from the end). Backward takes
-  /// this rank's part of the gradient.
+  /// Concatenates the ranks' values, which have one shape, along `dim` (negative: from the end). Backward
+  /// takes this rank's part of the gradient.
   torch::Tensor gather_parts(const torch::Tensor& part, int64_t dim) const;
   /// Returns this rank's part of `value`, which is the same on all ranks and has a multiple of their number
   /// along `dim`. Backward gathers the gradients of the parts: a collective there, but not in forward.

@@ -25,7 +25,8 @@ torch::nn::Linear whole_linear(const char* type, const Options& options) {
 /// Fills in what the layer decides.
 template <typename Options>
 Options options_like(const torch::nn::Linear& whole, Options options) {
-  if (whole.is_empty()) throw InvalidArgument("[parallel] expected a linear layer to cut, but got an empty one");
+  if (whole.is_empty())
+    throw InvalidArgument("[parallel] expected a linear layer to cut, but got an empty one");
   options.in_features = whole->weight.size(1);
   options.out_features = whole->weight.size(0);
   options.bias = whole->bias.defined();
@@ -34,8 +35,8 @@ Options options_like(const torch::nn::Linear& whole, Options options) {
 
 void check_features(const char* type, const torch::Tensor& input, int64_t expected) {
   if (input.dim() > 0 && input.size(-1) == expected) return;
-  throw InvalidArgument(c10::str("[", type, "] expected an input of [..., ", expected, "], but got ",
-                                 input.sizes()));
+  throw InvalidArgument(
+      c10::str("[", type, "] expected an input of [..., ", expected, "], but got ", input.sizes()));
 }
 
 constexpr const char* kColumn = "ColumnParallelLinear";

@@ -19,8 +19,9 @@ struct ColumnParallelLinearOptions {
   bool gather_output = false;
 };
 
-/// A linear layer of which each rank along an axis has some of the output features. The ranks together compute
-/// what torch::nn::Linear computes; the names of parameters and their initial values are that module's.
+/// A linear layer of which each rank along an axis has some of the output features. The ranks together
+/// compute what torch::nn::Linear computes; the names of parameters and their initial values are that
+/// module's.
 ///
 /// Example:
 ///
@@ -36,9 +37,9 @@ class ColumnParallelLinearImpl : public ParallelModule {
   ColumnParallelLinearImpl(const ReplicaAxis& axis, const torch::nn::Linear& whole,
                            ColumnParallelLinearOptions options = {});
 
-  /// Maps [..., in_features], the same on all ranks, to [..., out_features / ranks], or to [..., out_features]
-  /// if it gathers. Its backward is a collective if the input has a gradient. Throws InvalidArgument for
-  /// another number of features.
+  /// Maps [..., in_features], the same on all ranks, to [..., out_features / ranks], or to [...,
+  /// out_features] if it gathers. Its backward is a collective if the input has a gradient. Throws
+  /// InvalidArgument for another number of features.
   torch::Tensor forward(const torch::Tensor& input);
 
   const ColumnParallelLinearOptions& options() const { return options_; }
@@ -56,14 +57,14 @@ struct RowParallelLinearOptions {
   int64_t in_features = 0;   ///< of the whole layer; the ranks must divide it
   int64_t out_features = 0;  ///< of the whole layer
   bool bias = true;
-  /// Whether the input is this rank's part of the features, as a ColumnParallelLinear returns it. If not, it is
-  /// the whole, and the same on all ranks.
+  /// Whether the input is this rank's part of the features, as a ColumnParallelLinear returns it. If not, it
+  /// is the whole, and the same on all ranks.
   bool input_is_parallel = true;
 };
 
-/// A linear layer of which each rank along an axis has some of the input features, and whose output is the sum
-/// over the ranks. The ranks together compute what torch::nn::Linear computes; the names of parameters and
-/// their initial values are that module's. Each rank has the whole bias.
+/// A linear layer of which each rank along an axis has some of the input features, and whose output is the
+/// sum over the ranks. The ranks together compute what torch::nn::Linear computes; the names of parameters
+/// and their initial values are that module's. Each rank has the whole bias.
 ///
 /// Example:
 ///
@@ -80,8 +81,8 @@ class RowParallelLinearImpl : public ParallelModule {
                         RowParallelLinearOptions options = {});
 
   /// Maps [..., in_features / ranks], or [..., in_features] if the input is not parallel, to
-  /// [..., out_features], the same on all ranks. A collective, as is its backward if the input is not parallel
-  /// and has a gradient. Throws InvalidArgument for another number of features.
+  /// [..., out_features], the same on all ranks. A collective, as is its backward if the input is not
+  /// parallel and has a gradient. Throws InvalidArgument for another number of features.
   torch::Tensor forward(const torch::Tensor& input);
 
   const RowParallelLinearOptions& options() const { return options_; }

@@ -28,10 +28,10 @@ const ParallelMlpOptions& checked_mlp(const ParallelMlpOptions& options) {
 ParallelMlpImpl::ParallelMlpImpl(const ReplicaAxis& axis, const ParallelMlpOptions& options)
     : ParallelModule(kMlp, axis), options_(checked_mlp(options)) {
   parallel_axis().share_of(options.hidden_features, "hidden_features");
-  up = register_module("up", ColumnParallelLinear(axis, ColumnParallelLinearOptions{
-                                                            .in_features = options.features,
-                                                            .out_features = options.hidden_features,
-                                                            .bias = options.bias}));
+  up = register_module(
+      "up", ColumnParallelLinear(axis, ColumnParallelLinearOptions{.in_features = options.features,
+                                                                   .out_features = options.hidden_features,
+                                                                   .bias = options.bias}));
   down = register_module(
       "down", RowParallelLinear(axis, RowParallelLinearOptions{.in_features = options.hidden_features,
                                                                .out_features = options.features,

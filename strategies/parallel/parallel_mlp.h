@@ -31,8 +31,8 @@ struct ParallelMlpOptions {
 ///     });
 class ParallelMlpImpl : public ParallelModule {
  public:
-  /// Throws InvalidArgument for a number below 1, for a dropout outside of 0 to 1, and if the ranks do not divide
-  /// the hidden features.
+  /// Throws InvalidArgument for a number below 1, for a dropout outside of 0 to 1, and if the ranks do not
+  /// divide the hidden features.
   ParallelMlpImpl(const ReplicaAxis& axis, const ParallelMlpOptions& options);
 
   /// Maps [..., features] to the same shape, both the same on all ranks. A collective, as is its backward.

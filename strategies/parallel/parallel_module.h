@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-/// Base of layers that are cut along an axis of the mesh, such as "tensor": each rank along it has a part of the
-/// parameters, and computes a part of the result. The axis must not cut the batch (see AxisRole), since all of
-/// its ranks need the same input.
+/// Base of layers that are cut along an axis of the mesh, such as "tensor": each rank along it has a part of
+/// the parameters, and computes a part of the result. The axis must not cut the batch (see AxisRole), since
+/// all of its ranks need the same input.
 ///
 /// Example:
 ///
@@ -40,9 +40,10 @@ class ParallelModule : public torch::nn::Module, public ReplicaBound {
   void to(torch::Device device, bool non_blocking = false) override;
 
  protected:
-  /// Registers this rank's part of a parameter, and returns it. `whole` has the values of all of it, which must
-  /// be the same on all ranks, and is not kept. Parts are equal, along `dim`. The part requires a gradient if
-  /// `whole` does, or is not a leaf. Throws InvalidArgument if the ranks do not divide the size along `dim`.
+  /// Registers this rank's part of a parameter, and returns it. `whole` has the values of all of it, which
+  /// must be the same on all ranks, and is not kept. Parts are equal, along `dim`. The part requires a
+  /// gradient if `whole` does, or is not a leaf. Throws InvalidArgument if the ranks do not divide the size
+  /// along `dim`.
   torch::Tensor register_cut(const std::string& name, const torch::Tensor& whole, int64_t dim);
 
  private:

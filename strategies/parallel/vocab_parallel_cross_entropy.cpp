@@ -38,17 +38,17 @@ class CrossEntropyBackward final : public Node {
 
   variable_list apply(variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
-      throw InvalidArgument(c10::str("[", kCrossEntropy, "] expected a backward without create_graph: there are no "
-                                                         "second derivatives"));
+      throw InvalidArgument(c10::str("[", kCrossEntropy,
+                                     "] expected a backward without create_graph: there are no "
+                                     "second derivatives"));
     }
     if (!gradients[0].defined()) return {at::Tensor()};
     const at::Tensor logits = logits_.unpack();
     const at::Tensor scale = gradients[0].masked_fill(targets_.is_ignored, 0).unsqueeze(-1);
     at::Tensor result = logits.to(log_sums_.scalar_type()).sub(log_sums_.unsqueeze(-1)).exp_();
     if (targets_.smoothing > 0) result.sub_(targets_.smoothing / static_cast<double>(targets_.vocabulary));
-    const at::Tensor own =
-        at::where(targets_.part.is_elsewhere, at::zeros({}, result.options()),
-                  at::full({}, targets_.smoothing - 1, result.options()));
+    const at::Tensor own = at::where(targets_.part.is_elsewhere, at::zeros({}, result.options()),
+                                     at::full({}, targets_.smoothing - 1, result.options()));
     result.scatter_add_(-1, targets_.part.local.unsqueeze(-1), own.unsqueeze(-1));
     return {result.mul_(scale).to(logits.scalar_type())};
   }
@@ -65,10 +65,11 @@ void check_shapes(const at::Tensor& logits, const at::Tensor& targets) {
   const bool fits = logits.dim() == targets.dim() + 1 && logits.size(-1) > 0 &&
                     logits.sizes().slice(0, static_cast<size_t>(targets.dim())) == targets.sizes();
   if (fits && logits.is_floating_point()) return;
-  throw InvalidArgument(c10::str("[", kCrossEntropy,
-                                 "] expected logits [..., vocabulary / ranks] of floating-point numbers and targets "
-                                 "[...], but got ",
-                                 logits.scalar_type(), " ", logits.sizes(), " and ", targets.sizes()));
+  throw InvalidArgument(
+      c10::str("[", kCrossEntropy,
+               "] expected logits [..., vocabulary / ranks] of floating-point numbers and targets "
+               "[...], but got ",
+               logits.scalar_type(), " ", logits.sizes(), " and ", targets.sizes()));
 }
 
 }  // namespace

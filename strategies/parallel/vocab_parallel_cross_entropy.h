@@ -19,7 +19,8 @@ struct VocabParallelCrossEntropyOptions {
 };
 
 /// Cross entropy of logits of which each rank along an axis has some of the vocabulary, as a
-/// ColumnParallelLinear returns them. The ranks exchange three numbers for each target; no rank has all logits.
+/// ColumnParallelLinear returns them. The ranks exchange three numbers for each target; no rank has all
+/// logits.
 ///
 /// Example:
 ///
@@ -33,11 +34,11 @@ class VocabParallelCrossEntropyImpl : public ParallelModule {
   explicit VocabParallelCrossEntropyImpl(const ReplicaAxis& axis,
                                          const VocabParallelCrossEntropyOptions& options = {});
 
-  /// Maps logits [..., vocabulary / ranks] and targets [...] of int64 or int32, which are the same on all ranks,
-  /// to losses [...], or to one number with a reduction, the same on all ranks. A collective; its backward is
-  /// not. Computes in float32 for float16 and bfloat16 logits, and returns float32 for them. Throws
-  /// InvalidArgument for other shapes and dtypes and, on a CPU, for a target outside of the vocabulary; in
-  /// backward with create_graph.
+  /// Maps logits [..., vocabulary / ranks] and targets [...] of int64 or int32, which are the same on all
+  /// ranks, to losses [...], or to one number with a reduction, the same on all ranks. A collective; its
+  /// backward is not. Computes in float32 for float16 and bfloat16 logits, and returns float32 for them.
+  /// Throws InvalidArgument for other shapes and dtypes and, on a CPU, for a target outside of the
+  /// vocabulary; in backward with create_graph.
   torch::Tensor forward(const torch::Tensor& logits, const torch::Tensor& targets);
 
   const VocabParallelCrossEntropyOptions& options() const { return options_; }

@@ -15,7 +15,8 @@ constexpr const char* kEmbedding = "VocabParallelEmbedding";
 
 torch::nn::Embedding whole_embedding(const ReplicaAxis& axis, const VocabParallelEmbeddingOptions& options) {
   if (options.num_embeddings < 1 || options.embedding_dim < 1) {
-    throw InvalidArgument(c10::str("[", kEmbedding, "] expected 1 or more num_embeddings and embedding_dim, but got ",
+    throw InvalidArgument(c10::str("[", kEmbedding,
+                                   "] expected 1 or more num_embeddings and embedding_dim, but got ",
                                    options.num_embeddings, " and ", options.embedding_dim));
   }
   const int64_t padding = options.padding_idx.value_or(0);
@@ -38,13 +39,17 @@ VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
                                                        const torch::nn::Embedding& whole)
     : ParallelModule(kEmbedding, axis) {
-  if (whole.is_empty()) throw InvalidArgument("[parallel] expected an embedding to cut, but got an empty one");
+  if (whole.is_empty())
+    throw InvalidArgument("[parallel] expected an embedding to cut, but got an empty one");
   const auto& given = whole->options;
   if (given.max_norm() || given.scale_grad_by_freq() || given.sparse()) {
-    throw InvalidArgument(c10::str("[", kEmbedding,
-                                   "] expected an embedding without max_norm, scale_grad_by_freq and sparse, but "
-                                   "got one with ",
-                                   given.max_norm() ? "max_norm" : given.sparse() ? "sparse" : "scale_grad_by_freq"));
+    throw InvalidArgument(
+        c10::str("[", kEmbedding,
+                 "] expected an embedding without max_norm, scale_grad_by_freq and sparse, but "
+                 "got one with ",
+                 given.max_norm() ? "max_norm"
+                 : given.sparse() ? "sparse"
+                                  : "scale_grad_by_freq"));
   }
   options_ = {.num_embeddings = whole->weight.size(0), .embedding_dim = whole->weight.size(1)};
   if (const auto padding = given.padding_idx())

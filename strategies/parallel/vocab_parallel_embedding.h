@@ -34,12 +34,12 @@ class VocabParallelEmbeddingImpl : public ParallelModule {
   /// Throws InvalidArgument for a number below 1, for a padding_idx that is no row, and if the ranks do not
   /// divide the rows.
   VocabParallelEmbeddingImpl(const ReplicaAxis& axis, const VocabParallelEmbeddingOptions& options);
-  /// Cuts an embedding, which is not kept, and takes its padding_idx. Throws InvalidArgument also for one with
-  /// a maximum norm, with gradients scaled by frequency, or with sparse gradients.
+  /// Cuts an embedding, which is not kept, and takes its padding_idx. Throws InvalidArgument also for one
+  /// with a maximum norm, with gradients scaled by frequency, or with sparse gradients.
   VocabParallelEmbeddingImpl(const ReplicaAxis& axis, const torch::nn::Embedding& whole);
 
-  /// Maps ids [...] of int64 or int32, the same on all ranks, to [..., embedding_dim], the same on all ranks. A
-  /// collective. Throws InvalidArgument for other dtypes and, on a CPU, for an id that is no row.
+  /// Maps ids [...] of int64 or int32, the same on all ranks, to [..., embedding_dim], the same on all ranks.
+  /// A collective. Throws InvalidArgument for other dtypes and, on a CPU, for an id that is no row.
   torch::Tensor forward(const torch::Tensor& ids);
 
   const VocabParallelEmbeddingOptions& options() const { return options_; }

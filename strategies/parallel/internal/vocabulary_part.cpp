@@ -18,7 +18,8 @@ VocabularyPart part_of_ids(const at::Tensor& ids, int64_t begin, int64_t count) 
 void check_ids(const std::string& who, const at::Tensor& ids, int64_t vocabulary,
                std::optional<int64_t> ignored) {
   if (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)
-    throw InvalidArgument(c10::str("[", who, "] expected ids of int64 or int32, but got ", ids.scalar_type()));
+    throw InvalidArgument(
+        c10::str("[", who, "] expected ids of int64 or int32, but got ", ids.scalar_type()));
   if (ids.numel() == 0) return;
   const at::NoGradGuard no_grad;
   at::Tensor is_wrong = ids.lt(0).logical_or_(ids.ge(vocabulary));

@@ -45,8 +45,8 @@ void with_strategies(const Mesh& mesh, const std::function<void(Strategy&)>& wor
       [&](int, WorkerSetUp& set_up) { set_up.options = models_options_of(mesh); }));
 }
 
-const std::vector<Mesh> kMeshes{Mesh{{"tensor", 2}}, Mesh{{"data", 2}, {"tensor", 2}}, Mesh{{"tensor", 2}, {"data", 2}},
-                                Mesh{{"a", 2}, {"tensor", 2}, {"b", 2}}};
+const std::vector<Mesh> kMeshes{Mesh{{"tensor", 2}}, Mesh{{"data", 2}, {"tensor", 2}},
+                                Mesh{{"tensor", 2}, {"data", 2}}, Mesh{{"a", 2}, {"tensor", 2}, {"b", 2}}};
 
 TEST(StrategyModels, RanksOfAReplicaShareItsNumberAndItsCollectivesCountItOnce) {
   for (const Mesh& mesh : kMeshes) {
@@ -60,7 +60,8 @@ TEST(StrategyModels, RanksOfAReplicaShareItsNumberAndItsCollectivesCountItOnce) 
         const auto own = torch::full({1}, replica.replica_id(), torch::kLong);
         EXPECT_TRUE(torch::equal(replica.all_gather(own), torch::arange(replicas)));
         EXPECT_EQ(replica.sum_on_host(1), replicas);
-        const auto of_tensor = replica.axis("tensor").all_gather(torch::full({1}, replica.rank(), torch::kLong));
+        const auto of_tensor =
+            replica.axis("tensor").all_gather(torch::full({1}, replica.rank(), torch::kLong));
         EXPECT_EQ(of_tensor.size(0), 2);
         EXPECT_EQ(of_tensor[replica.axis("tensor").index()].item<int64_t>(), replica.rank());
         return replica.rank();
@@ -80,16 +81,16 @@ TEST(StrategyModels, ReduceAndGatherTakeTheFirstRankOfEachReplica) {
     const auto value = [](ReplicaContext& replica) {
       return replica.axis("tensor").index() == 0 ? 1.0 + replica.replica_id() : 1000.0;
     };
-    const auto tensors = strategy.run([&](ReplicaContext& replica) {
-      return torch::full({2}, value(replica), torch::kDouble);
-    });
+    const auto tensors = strategy.run(
+        [&](ReplicaContext& replica) { return torch::full({2}, value(replica), torch::kDouble); });
     const auto numbers = strategy.run([&](ReplicaContext& replica) { return value(replica); });
     EXPECT_TRUE(strategy.reduce(ReduceOp::kSum, tensors).eq(10).all().item<bool>());
     EXPECT_TRUE(strategy.reduce(ReduceOp::kMean, tensors).eq(2.5).all().item<bool>());
     EXPECT_EQ(strategy.reduce(ReduceOp::kMean, tensors, 0).item<double>(), 2.5);
     EXPECT_EQ(strategy.reduce(ReduceOp::kSum, numbers), 10);
     EXPECT_EQ(strategy.reduce(ReduceOp::kMean, numbers), 2.5);
-    EXPECT_TRUE(torch::equal(strategy.gather(tensors), torch::tensor({1., 1., 2., 2., 3., 3., 4., 4.}, torch::kDouble)));
+    EXPECT_TRUE(torch::equal(strategy.gather(tensors),
+                             torch::tensor({1., 1., 2., 2., 3., 3., 4., 4.}, torch::kDouble)));
     const auto pairs = strategy.run([&](ReplicaContext& replica) {
       return std::vector<torch::Tensor>{torch::full({1}, value(replica), torch::kDouble)};
     });
@@ -127,7 +128,8 @@ TEST(StrategyModels, RanksOfAReplicaGetItsShardOfTheBatch) {
         const auto shards = shards_of(batch);
         for (size_t local = 0; local < shards.size(); ++local)
           EXPECT_EQ(shards[local], expected[step][static_cast<size_t>(strategy.replica_of(local))]);
-        strategy.run([&](ReplicaContext& replica, const Example&) { EXPECT_EQ(replica.global_batch_size(), step == 0 ? 8 : 6); },
+        strategy.run([&](ReplicaContext& replica,
+                         const Example&) { EXPECT_EQ(replica.global_batch_size(), step == 0 ? 8 : 6); },
                      batch);
         ++step;
       }
@@ -147,14 +149,16 @@ TEST(StrategyModels, RanksOfAReplicaGetTheSamePartOfAStream) {
           },
           DistributeStreamOptions{.global_batch_size = 4, .auto_shard = policy});
       for (const auto& batch : batches) {
-        strategy.run([](ReplicaContext& replica, const Example& example) {
-          EXPECT_EQ(example.target.size(0), 2);
-          EXPECT_EQ(replica.global_batch_size(), 4);
-          const auto both = replica.axis("tensor").all_gather(example.target);
-          EXPECT_TRUE(torch::equal(both.narrow(0, 0, 2), both.narrow(0, 2, 2)));
-          const auto all = std::get<0>(torch::sort(replica.all_gather(example.target)));
-          EXPECT_EQ((all.diff() > 0).sum().item<int64_t>(), 3);
-        }, batch);
+        strategy.run(
+            [](ReplicaContext& replica, const Example& example) {
+              EXPECT_EQ(example.target.size(0), 2);
+              EXPECT_EQ(replica.global_batch_size(), 4);
+              const auto both = replica.axis("tensor").all_gather(example.target);
+              EXPECT_TRUE(torch::equal(both.narrow(0, 0, 2), both.narrow(0, 2, 2)));
+              const auto all = std::get<0>(torch::sort(replica.all_gather(example.target)));
+              EXPECT_EQ((all.diff() > 0).sum().item<int64_t>(), 3);
+            },
+            batch);
       }
     }
   });
@@ -168,16 +172,19 @@ TEST(StrategyModels, AStreamOfEachWorkerNeedsWholeReplicas) {
           return [] { return std::optional<torch::Tensor>(torch::zeros({2})); };
         });
       },
-      [](int, WorkerSetUp& set_up) { set_up.options = models_options_of({{"tensor", 2}}); });
+      [](int, WorkerSetUp& set_up) {
+        set_up.options = models_options_of({{"tensor", 2}});
+      });
   for (const auto& error : errors)
-    EXPECT_THAT(text_of(error), AllOf(HasSubstr("ranks of a replica in one process"), HasSubstr("auto_shard data")));
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("ranks of a replica in one process"), HasSubstr("auto_shard data")));
 }
 
 TEST(StrategyModels, GradientsAreSummedOverDataAxesOnly) {
   with_strategies({{"data", 2}, {"tensor", 2}}, [](Strategy& strategy) {
     auto weights = strategy.scope([](ReplicaContext&) { return torch::ones({3}, torch::requires_grad()); });
-    auto sgd = strategy.scope(
-        [&](ReplicaContext& replica) { return torch::optim::SGD({weights[replica]}, 0.5); });
+    auto sgd =
+        strategy.scope([&](ReplicaContext& replica) { return torch::optim::SGD({weights[replica]}, 0.5); });
     strategy.run(
         [](ReplicaContext& replica, torch::Tensor& weight, torch::optim::SGD& optimizer) {
           (weight * (1 + replica.replica_id())).sum().backward();
@@ -193,8 +200,13 @@ TEST(StrategyModels, GradientsAreSummedOverDataAxesOnly) {
 struct CutImpl : torch::nn::Module {
   explicit CutImpl(const ReplicaAxis& axis) {
     weight = register_parameter("weight", torch::ones({2}));
-    mark_shard(weight, {.name = "weight", .sizes = {4}, .strides = {1}, .offset = 2 * axis.index(), .length = 2,
-                        .axis = axis.name(), .dim = 0});
+    mark_shard(weight, {.name = "weight",
+                        .sizes = {4},
+                        .strides = {1},
+                        .offset = 2 * axis.index(),
+                        .length = 2,
+                        .axis = axis.name(),
+                        .dim = 0});
   }
   torch::Tensor weight;
 };
@@ -206,18 +218,21 @@ TEST(StrategyModels, OptionsThatDoNotFitAreRefused) {
     options.mesh = mesh;
     return message_of<InvalidArgument>([&] { MirroredStrategy(cpu_devices(4), options); });
   };
-  EXPECT_THAT(error_of({.sharding = {.stage = 1}}), AllOf(HasSubstr("sharding"), HasSubstr("data=2,tensor=2")));
+  EXPECT_THAT(error_of({.sharding = {.stage = 1}}),
+              AllOf(HasSubstr("sharding"), HasSubstr("data=2,tensor=2")));
   MirroredStrategy strategy(cpu_devices(4), models_options_of(mesh));
   auto cut = strategy.scope([](ReplicaContext& replica) { return Cut(replica.axis("tensor")); });
   EXPECT_THAT(message_of<InvalidArgument>([&] {
-                strategy.scope([&](ReplicaContext& replica) { return torch::optim::LBFGS(cut[replica]->parameters()); });
+                strategy.scope(
+                    [&](ReplicaContext& replica) { return torch::optim::LBFGS(cut[replica]->parameters()); });
               }),
               AllOf(HasSubstr("elementwise"), HasSubstr("LBFGS")));
 }
 
 TEST(StrategyModels, DescribeNamesTheRanksOfAReplica) {
   MirroredStrategy strategy(cpu_devices(4), models_options_of({{"data", 2}, {"tensor", 2}}));
-  EXPECT_THAT(strategy.describe(), AllOf(HasSubstr("2 replicas of 2 ranks"), HasSubstr("mesh data=2,tensor=2")));
+  EXPECT_THAT(strategy.describe(),
+              AllOf(HasSubstr("2 replicas of 2 ranks"), HasSubstr("mesh data=2,tensor=2")));
 }
 
 }  // namespace

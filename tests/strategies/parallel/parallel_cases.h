@@ -133,7 +133,8 @@ struct ParallelStepResult {
 
 /// A step in two accumulated parts, with clipping.
 template <typename Net>
-ParallelStepResult parallel_step(ReplicaContext& replica, Net& net, torch::optim::AdamW& optimizer, int step) {
+ParallelStepResult parallel_step(ReplicaContext& replica, Net& net, torch::optim::AdamW& optimizer,
+                                 int step) {
   optimizer.zero_grad();
   const auto [ids, targets] = own_examples(replica, step);
   const int64_t half = ids.size(0) / 2;

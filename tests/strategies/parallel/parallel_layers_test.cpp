@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/gradients/optimizer_group.h"
+#include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/support/message_of.h"
 
@@ -28,7 +28,8 @@ template <typename Make, typename Fn>
 void on_ranks(int size, const Make& make, const Fn& function) {
   MirroredStrategy strategy(cpu_devices(size), tensor_options(size));
   auto modules = strategy.scope([&](ReplicaContext& replica) { return make(replica.axis("tensor")); });
-  strategy.run([&](ReplicaContext& replica, auto& module) { function(replica.axis("tensor"), module); }, modules);
+  strategy.run([&](ReplicaContext& replica, auto& module) { function(replica.axis("tensor"), module); },
+               modules);
 }
 
 torch::Tensor leaf(const torch::Tensor& values) {
@@ -52,7 +53,8 @@ TEST_P(ParallelLayers, AGatheringColumnLayerIsALinearLayer) {
   on_ranks(
       GetParam(),
       [](const ReplicaAxis& axis) {
-        return ColumnParallelLinear(axis, wave_linear(6, 8, 1), ColumnParallelLinearOptions{.gather_output = true});
+        return ColumnParallelLinear(axis, wave_linear(6, 8, 1),
+                                    ColumnParallelLinearOptions{.gather_output = true});
       },
       [&](const ReplicaAxis& axis, ColumnParallelLinear& layer) {
         const auto own = leaf(values);
@@ -76,7 +78,8 @@ TEST_P(ParallelLayers, ARowLayerOfWholeInputIsALinearLayer) {
   on_ranks(
       GetParam(),
       [](const ReplicaAxis& axis) {
-        return RowParallelLinear(axis, wave_linear(8, 6, 1), RowParallelLinearOptions{.input_is_parallel = false});
+        return RowParallelLinear(axis, wave_linear(8, 6, 1),
+                                 RowParallelLinearOptions{.input_is_parallel = false});
       },
       [&](const ReplicaAxis& axis, RowParallelLinear& layer) {
         const auto own = leaf(values);
@@ -110,7 +113,8 @@ TEST_P(ParallelLayers, AnEmbeddingOfPartsIsAnEmbedding) {
         EXPECT_TRUE(torch::equal(out, y));
         (out * weights).sum().backward();
         const int64_t rows = kVocabulary / axis.size();
-        EXPECT_TRUE(torch::equal(layer->weight.grad(), whole->weight.grad().narrow(0, axis.index() * rows, rows)));
+        EXPECT_TRUE(
+            torch::equal(layer->weight.grad(), whole->weight.grad().narrow(0, axis.index() * rows, rows)));
       });
 }
 
@@ -123,7 +127,8 @@ TEST_P(ParallelLayers, CrossEntropyOfPartsIsThatOfWholeLogits) {
     for (const auto reduction : {at::Reduction::None, at::Reduction::Sum, at::Reduction::Mean}) {
       SCOPED_TRACE(testing::Message() << "smoothing " << smoothing << ", reduction " << reduction);
       const auto logits = leaf(values);
-      const auto losses = at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), {}, reduction, -3, smoothing);
+      const auto losses =
+          at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), {}, reduction, -3, smoothing);
       const auto expected = reduction == at::Reduction::None ? losses.reshape({2, 5}) : losses;
       const auto weights = wave_values(expected.sizes(), 5) + 1;
       (expected * weights).sum().backward();
@@ -149,8 +154,7 @@ TEST_P(ParallelLayers, CrossEntropyOfPartsIsThatOfWholeLogits) {
 TEST_P(ParallelLayers, CrossEntropyOfShortLogitsComputesInFloat) {
   const auto values = wave_values({6, kVocabulary}, 2).to(torch::kBFloat16) * 20;
   const auto targets = torch::arange(6) * 2;
-  const auto expected =
-      at::cross_entropy_loss(values.to(torch::kFloat), targets, {}, at::Reduction::None);
+  const auto expected = at::cross_entropy_loss(values.to(torch::kFloat), targets, {}, at::Reduction::None);
   on_ranks(
       GetParam(), [&](const ReplicaAxis& axis) { return VocabParallelCrossEntropy(axis); },
       [&](const ReplicaAxis& axis, VocabParallelCrossEntropy& layer) {
@@ -199,6 +203,35 @@ TEST(ParallelLayersTest, SecondDerivativesPassThroughCutLayers) {
       });
 }
 
+TEST(ParallelLayersTest, RecomputationDrawsTheRanksOwnNumbersAgain) {
+  MirroredStrategy strategy(cpu_devices(2), tensor_options(2));
+  auto mlps = strategy.scope([](ReplicaContext& replica) {
+    return ParallelMlp(
+        replica.axis("tensor"),
+        ParallelMlpOptions{.features = 4, .hidden_features = 8, .hidden_dropout = 0.5, .dropout = 0.5});
+  });
+  strategy.run(
+      [](ReplicaContext& replica, ParallelMlp& mlp) {
+        const auto values = wave_values({3, 4}, 1).to(torch::kFloat);
+        const auto gradients = [&](bool recomputes) {
+          mlp->zero_grad();
+          replica.generator().set_current_seed(5);
+          replica.rank_generator().set_current_seed(6 + static_cast<uint64_t>(replica.rank()));
+          const auto x = leaf(values);
+          const auto y =
+              recomputes ? recompute([&](const torch::Tensor& input) { return mlp(input); }, x) : mlp(x);
+          y.square().sum().backward();
+          return std::vector<torch::Tensor>{y.detach(), x.grad(), mlp->up->weight.grad().clone(),
+                                            mlp->down->weight.grad().clone(), torch::rand({2})};
+        };
+        const auto expected = gradients(false);
+        const auto actual = gradients(true);
+        EXPECT_GT(expected[2].abs().sum().item<double>(), 0);
+        for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+      },
+      mlps);
+}
+
 template <typename Make>
 std::string error_of_making(int size, const Make& make) {
   MirroredStrategy strategy(cpu_devices(size), tensor_options(size));
@@ -214,21 +247,24 @@ TEST(ParallelLayersTest, SizesThatDoNotDivideAreRefusedWithSizesThatWouldDo) {
                               }),
               AllOf(HasSubstr("[ColumnParallelLinear]"), HasSubstr("out_features"), HasSubstr("axis tensor"),
                     HasSubstr("got 10"), HasSubstr("8 or 12 would do")));
-  EXPECT_THAT(error_of_making(4,
-                              [](const ReplicaAxis& axis) {
-                                return RowParallelLinear(
-                                    axis, RowParallelLinearOptions{.in_features = 3, .out_features = 10});
-                              }),
-              AllOf(HasSubstr("[RowParallelLinear]"), HasSubstr("in_features"), HasSubstr("got 3: 4 would do")));
+  EXPECT_THAT(
+      error_of_making(4,
+                      [](const ReplicaAxis& axis) {
+                        return RowParallelLinear(
+                            axis, RowParallelLinearOptions{.in_features = 3, .out_features = 10});
+                      }),
+      AllOf(HasSubstr("[RowParallelLinear]"), HasSubstr("in_features"), HasSubstr("got 3: 4 would do")));
+  EXPECT_THAT(
+      error_of_making(2,
+                      [](const ReplicaAxis& axis) {
+                        return VocabParallelEmbedding(
+                            axis, VocabParallelEmbeddingOptions{.num_embeddings = 51, .embedding_dim = 2});
+                      }),
+      AllOf(HasSubstr("[VocabParallelEmbedding]"), HasSubstr("num_embeddings"), HasSubstr("50 or 52")));
   EXPECT_THAT(error_of_making(2,
                               [](const ReplicaAxis& axis) {
-                                return VocabParallelEmbedding(
-                                    axis, VocabParallelEmbeddingOptions{.num_embeddings = 51, .embedding_dim = 2});
-                              }),
-              AllOf(HasSubstr("[VocabParallelEmbedding]"), HasSubstr("num_embeddings"), HasSubstr("50 or 52")));
-  EXPECT_THAT(error_of_making(2,
-                              [](const ReplicaAxis& axis) {
-                                return ParallelMlp(axis, ParallelMlpOptions{.features = 4, .hidden_features = 7});
+                                return ParallelMlp(axis,
+                                                   ParallelMlpOptions{.features = 4, .hidden_features = 7});
                               }),
               AllOf(HasSubstr("[ParallelMlp]"), HasSubstr("hidden_features"), HasSubstr("6 or 8")));
 }
@@ -250,7 +286,8 @@ TEST(ParallelLayersTest, BadOptionsAreRefused) {
   EXPECT_THAT(error_of_making(2,
                               [](const ReplicaAxis& axis) {
                                 return VocabParallelEmbedding(
-                                    axis, torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).max_norm(1)));
+                                    axis,
+                                    torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).max_norm(1)));
                               }),
               HasSubstr("max_norm"));
   EXPECT_THAT(error_of_making(2,
@@ -261,9 +298,9 @@ TEST(ParallelLayersTest, BadOptionsAreRefused) {
               HasSubstr("label_smoothing"));
   EXPECT_THAT(error_of_making(2,
                               [](const ReplicaAxis& axis) {
-                                return ParallelMlp(axis, ParallelMlpOptions{.features = 4,
-                                                                            .hidden_features = 8,
-                                                                            .hidden_dropout = -1});
+                                return ParallelMlp(
+                                    axis, ParallelMlpOptions{
+                                              .features = 4, .hidden_features = 8, .hidden_dropout = -1});
                               }),
               HasSubstr("dropout"));
 }
@@ -275,22 +312,28 @@ TEST(ParallelLayersTest, AnAxisThatCutsTheBatchIsRefused) {
       return ParallelMlp(replica.axis("data"), ParallelMlpOptions{.features = 4, .hidden_features = 8});
     });
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("such as tensor"), HasSubstr("got data"), HasSubstr("cuts the batch")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("such as tensor"), HasSubstr("got data"), HasSubstr("cuts the batch")));
 }
 
 TEST(ParallelLayersTest, WrongInputsAreRefused) {
   MirroredStrategy strategy(cpu_devices(2), tensor_options(2));
   auto nets = strategy.scope([](ReplicaContext& replica) { return ParallelNet(replica.axis("tensor")); });
   const auto error_of = [&](const auto& call) {
-    return message_of<InvalidArgument>([&] {
-      strategy.run([&](ReplicaContext&, ParallelNet& net) { call(net); }, nets);
-    });
+    return message_of<InvalidArgument>(
+        [&] { strategy.run([&](ReplicaContext&, ParallelNet& net) { call(net); }, nets); });
   };
-  EXPECT_THAT(error_of([](ParallelNet& net) { net->up(torch::zeros({2, 7}, torch::kDouble)); }),
+  EXPECT_THAT(error_of([](ParallelNet& net) {
+                net->up(torch::zeros({2, 7}, torch::kDouble));
+              }),
               AllOf(HasSubstr("[ColumnParallelLinear]"), HasSubstr("8]")));
-  EXPECT_THAT(error_of([](ParallelNet& net) { net->down(torch::zeros({2, 16}, torch::kDouble)); }),
+  EXPECT_THAT(error_of([](ParallelNet& net) {
+                net->down(torch::zeros({2, 16}, torch::kDouble));
+              }),
               AllOf(HasSubstr("[RowParallelLinear]"), HasSubstr("[..., 8]")));
-  EXPECT_THAT(error_of([](ParallelNet& net) { net->embedding(torch::tensor({3, 12})); }),
+  EXPECT_THAT(error_of([](ParallelNet& net) {
+                net->embedding(torch::tensor({3, 12}));
+              }),
               AllOf(HasSubstr("[VocabParallelEmbedding]"), HasSubstr("0 to 11"), HasSubstr("got 12")));
   EXPECT_THAT(error_of([](ParallelNet& net) { net->embedding(torch::tensor({0.5})); }), HasSubstr("int64"));
   EXPECT_THAT(error_of([](ParallelNet& net) {
@@ -310,7 +353,10 @@ TEST(ParallelLayersTest, ALayerOutsideOfAStrategyIsRefused) {
     mlps.emplace_back(replica.axis("tensor"), ParallelMlpOptions{.features = 4, .hidden_features = 8});
     return 0;
   });
-  EXPECT_THAT(message_of<InvalidArgument>([&] { mlps[0](torch::zeros({1, 4})); }), HasSubstr("strategy.scope()"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                mlps[0](torch::zeros({1, 4}));
+              }),
+              HasSubstr("strategy.scope()"));
 }
 
 TEST(ParallelLayersTest, MarksStayWhenAModuleChangesItsDtype) {

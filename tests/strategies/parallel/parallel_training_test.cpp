@@ -1,4 +1,5 @@
-// Trainings of models that are cut along an axis. Oracle: the same training of the whole model on data replicas.
+// Trainings of models that are cut along an axis. Oracle: the same training of the whole model on data
+// replicas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,10 @@ constexpr int kSteps = 20;
 constexpr double kClose = 1e-12;
 
 StrategyOptions options_of(const Mesh& mesh) {
-  return {.intra_op_threads = 1, .seed = 3, .mesh = mesh, .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
+  return {.intra_op_threads = 1,
+          .seed = 3,
+          .mesh = mesh,
+          .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
 }
 
 /// Trains ParallelNet under the strategy, and expects what WholeNet became.
@@ -70,7 +74,8 @@ TEST_P(ParallelTraining, DrawsTheSameDropoutOnTheRanksOfAReplica) {
 TEST_P(ParallelTraining, EqualsThatOfTheWholeModelOverWorkers) {
   const auto whole = trained_whole(mesh().num_replicas(), kSteps, 0.25);
   const int ranks = mesh().size();
-  const std::vector<std::vector<int>> layouts = {std::vector<int>(static_cast<size_t>(ranks), 1), {ranks / 2, ranks - ranks / 2}};
+  const std::vector<std::vector<int>> layouts = {std::vector<int>(static_cast<size_t>(ranks), 1),
+                                                 {ranks / 2, ranks - ranks / 2}};
   for (const auto& layout : layouts) {
     SCOPED_TRACE(testing::Message() << layout.size() << " workers");
     expect_no_worker_failed(run_strategies(
@@ -83,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ParallelTraining,
                          testing::Values("tensor=2", "tensor=4", "data=2,tensor=2", "tensor=2,data=2"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace_if(name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
                            return name;
                          });
 
@@ -116,7 +122,9 @@ TEST(ParallelTrainingTest, HiddenDropoutDiffersBetweenTheRanksOfAReplica) {
     }
     return torch::stack({before, own, torch::rand({4}, torch::kDouble)});
   });
-  const auto equal = [&](size_t a, size_t b, int64_t row) { return torch::equal(drawn[a][row], drawn[b][row]); };
+  const auto equal = [&](size_t a, size_t b, int64_t row) {
+    return torch::equal(drawn[a][row], drawn[b][row]);
+  };
   for (const int64_t row : {0, 2}) {
     EXPECT_TRUE(equal(0, 1, row));
     EXPECT_TRUE(equal(2, 3, row));
@@ -132,8 +140,8 @@ TEST(ParallelTrainingTest, GradScalerSkipsAStepOnAllRanksIfOneRanksPartIsNotFini
   auto model = strategy.scope([](ReplicaContext& replica) { return ParallelNet(replica.axis("tensor")); });
   auto adam = strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
   auto scaler = strategy.scope([](ReplicaContext&) { return GradScaler(torch::kCPU, {.init_scale = 1024}); });
-  const auto step = [](ReplicaContext& replica, ParallelNet& net, torch::optim::AdamW& optimizer, GradScaler& own,
-                       bool is_broken) {
+  const auto step = [](ReplicaContext& replica, ParallelNet& net, torch::optim::AdamW& optimizer,
+                       GradScaler& own, bool is_broken) {
     optimizer.zero_grad();
     const auto before = net->norm->weight.detach().clone();
     const auto [ids, targets] = own_examples(replica, 0);

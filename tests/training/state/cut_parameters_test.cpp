@@ -1,4 +1,5 @@
-// Checkpoints, divergence checks and weights of models that are cut along an axis. Any mesh reads any other's.
+// Checkpoints, divergence checks and weights of models that are cut along an axis. Any mesh reads any
+// other's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -64,9 +65,10 @@ void with_training(const Mesh& mesh, const std::function<void(Trained<Net>&)>& w
 }
 
 /// Calls `work` with a training on each layout.
-void with_each_layout(const std::function<void(const std::string& name, const std::function<void(const std::string&)>& save,
-                                               const std::function<void(const std::string&)>& load,
-                                               const std::function<void(int, int)>& train)>& work) {
+void with_each_layout(
+    const std::function<void(const std::string& name, const std::function<void(const std::string&)>& save,
+                             const std::function<void(const std::string&)>& load,
+                             const std::function<void(int, int)>& train)>& work) {
   const auto call = [&](const std::string& name, auto& training) {
     SCOPED_TRACE(name);
     work(
@@ -85,9 +87,10 @@ void expect_same_tensors(const std::string& a, const std::string& b) {
     NamedTensors tensors;
     const StateValue state = load_state_file(path);
     for (const char* part : {"model", "optimizers"}) {
-      visit_tensors(*state.get_if<StateValue::Dict>()->find(part), [&](const std::string& name, const torch::Tensor& tensor) {
-        tensors.emplace_back(std::string(part) + " " + name, tensor);
-      });
+      visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
+                    [&](const std::string& name, const torch::Tensor& tensor) {
+                      tensors.emplace_back(std::string(part) + " " + name, tensor);
+                    });
     }
     return tensors;
   };
@@ -212,7 +215,8 @@ TEST(CutParameters, SaveWeightsRefusesParts) {
   with_training<ParallelNet>({{"tensor", 2}}, [](auto& training) {
     const TemporaryFolder folder;
     EXPECT_THAT(message_of<InvalidArgument>([&] {
-                  save_weights((folder.path() + "/weights.safetensors"), state_dict(*training.model.primary()));
+                  save_weights((folder.path() + "/weights.safetensors"),
+                               state_dict(*training.model.primary()));
                 }),
                 HasSubstr("whole parameters"));
   });

@@ -145,7 +145,8 @@ void check_equal(const StateDigests& states, int64_t step) {
   }
   for (size_t i = 0; i < states.names.size(); ++i) {
     std::map<int, std::vector<size_t>> groups;  // of ranks with the same bits
-    for (size_t rank = 0; rank < all.size(); ++rank) groups[states.are_cut[i] ? states.parts[rank] : 0].push_back(rank);
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      groups[states.are_cut[i] ? states.parts[rank] : 0].push_back(rank);
     for (const auto& [part, ranks] : groups) {
       std::vector<int64_t> digests;
       for (const size_t rank : ranks) digests.push_back(all[rank].const_data_ptr<int64_t>()[2 * i]);
