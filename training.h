@@ -48,6 +48,8 @@
 #include "lockstep/training/reporting/records/run_directory.h"
 #include "lockstep/training/reporting/tensorboard/event_file.h"
 #include "lockstep/training/state/memory_by_part.h"
+#include "lockstep/training/state/memory_formula.h"
+#include "lockstep/training/state/memory_of_ranks.h"
 #include "lockstep/training/state/optimizer_state.h"
 #include "lockstep/training/state/state_dict.h"
 #include "lockstep/training/state/training_state.h"

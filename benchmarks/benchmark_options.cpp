@@ -124,6 +124,7 @@ cxxopts::Options describe_flags() {
   flags.add_options("Other")
     ("json", "write the results to this file as JSON, too", cxxopts::value<std::string>()->default_value(""))
     ("serve", "be the job bare, mirrored, independent, workers or worker for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
+    ("sharding", "the stage of sharding, 0 to 3, of a job mirrored, workers or worker", number(defaults.sharding))
     ("help", "print this");
   // clang-format on
   return flags;
@@ -228,6 +229,9 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
     options.bucket_mebibytes = flags["bucket-mebibytes"].as<std::vector<int>>();
   options.json = flags["json"].as<std::string>();
   options.serve = flags["serve"].as<std::string>();
+  options.sharding = static_cast<int>(at_least(flags, "sharding", 0));
+  if (options.sharding > 0 && options.serve.empty())
+    throw std::invalid_argument("--sharding: expected --serve with it; --parts sharding compares all stages");
   if (options.workload.global_batch_size % options.num_replicas != 0) {
     throw std::invalid_argument("--global-batch-size: expected a multiple of --replicas (" +
                                 std::to_string(options.num_replicas) + "), but got " +

@@ -24,6 +24,7 @@ struct BenchmarkOptions {
   std::vector<int> bucket_mebibytes = {1, 2, 4, 8, 25};
   std::string json;   ///< a file for the results; empty: none
   std::string serve;  ///< the job to be, where this process is one: see own_job()
+  int sharding = 0;   ///< of that job: a stage of ShardingOptions
 };
 
 /// Reads the command line. Nothing where --help was asked for and has been printed. Throws

@@ -33,6 +33,10 @@ constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
 constexpr Bar kStage1{Bar::Side::kAtLeast, 0.97};
 constexpr Bar kStage2{Bar::Side::kAtLeast, 0.95};
+constexpr Bar kStage3{Bar::Side::kAtLeast, 0.85};
+constexpr Bar kStage3OfWorkers{Bar::Side::kAtLeast, 0.75};
+constexpr Bar kStage3AgainstFsdp{Bar::Side::kAtLeast, 1.2};
+constexpr Bar kStage3AgainstTunedFsdp{Bar::Side::kAtLeast, 1.0};
 // At most 1.4 times the time.
 constexpr Bar kRecomputation{Bar::Side::kAtLeast, 0.714};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
@@ -66,11 +70,18 @@ std::string replicas(int count) {
   return c10::str(count, count == 1 ? " replica" : " replicas");
 }
 
-/// A job of ours: its title in the report, and its name for own_job().
+/// A job of ours: its title in the report, its name for own_job(), and its stage of sharding.
 struct OwnJob {
   std::string title;
   const char* name;
+  int sharding = 0;
 };
+
+OwnJob workers_job(const BenchmarkOptions& options, int sharding = 0) {
+  std::string title = c10::str(options.num_replicas, " workers of 1 replica");
+  if (sharding > 0) title += c10::str(", sharding stage ", sharding);
+  return {std::move(title), "workers", sharding};
+}
 
 void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
                      const std::string& name, const Command& other_job, std::optional<Bar> bar,
@@ -78,7 +89,9 @@ void compare_own_job(const BenchmarkOptions& options, const Workload& workload, 
   tell("starting " + name);
   RemoteTraining other(other_job);
   tell("starting " + own_name.title);
-  RemoteTraining own(own_job(own_name.name, workload, options.num_replicas));
+  Command own_command = own_job(own_name.name, workload, options.num_replicas);
+  if (own_name.sharding > 0) own_command = with_sharding(std::move(own_command), own_name.sharding);
+  RemoteTraining own(own_command);
   if (other.num_parameters() != own.num_parameters()) {
     throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
                                       " trains ", other.num_parameters(), " parameters and Lockstep ",
@@ -147,6 +160,41 @@ std::optional<Bar> torch_bar(const BenchmarkOptions& options, TorchPeer peer) {
   return options.workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu;
 }
 
+/// Over Gloo, which has no reduce-scatter of its own, FSDP2 sums its gradients by an all-reduce.
+std::string torch_sharding_title(const BenchmarkOptions& options, const std::string& way, bool is_tuned) {
+  const bool on_cpu = options.workload.gpus.empty();
+  return c10::str("PyTorch ", way == "fsdp2" ? "FSDP2" : "ZeRO 1", on_cpu ? ", Gloo" : ", NCCL",
+                  ", fused AdamW",
+                  !on_cpu    ? ""
+                  : is_tuned ? ", the same allocator"
+                             : ", as installed");
+}
+
+void compare_sharded_workers(const BenchmarkOptions& options, Report& report) {
+  const Workload workload = torch_workload(options);
+  const bool on_cpu = workload.gpus.empty();
+  const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
+  Command whole = own_job("workers", workload, options.num_replicas);
+  compare_own_job(options, workload, workers_job(options, 3), workers_job(options).title, whole,
+                  bar_on_cpu(kStage3OfWorkers), report);
+  if (options.torch_python.empty()) {
+    report.add_not_measured("sharding of workers against PyTorch", "no --peer-torch-python");
+    return;
+  }
+  for (const int stage : {1, 3}) {
+    const std::string way = stage == 1 ? "zero1" : "fsdp2";
+    for (const bool is_tuned : {false, true}) {
+      if (is_tuned && !on_cpu) continue;
+      Command job = with_torch_sharding(
+          torch_command(options, is_tuned ? TorchPeer::kSameAllocator : TorchPeer::kAsInstalled), way);
+      const auto bar = bar_on_cpu(is_tuned ? kStage3AgainstTunedFsdp : kStage3AgainstFsdp);
+      compare_own_job(options, workload, workers_job(options, stage),
+                      torch_sharding_title(options, way, is_tuned), job, stage == 3 ? bar : std::nullopt,
+                      report);
+    }
+  }
+}
+
 }  // namespace
 
 void compare_with_bare_loop(const BenchmarkOptions& options, Report& report) {
@@ -188,13 +236,27 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
 }
 
 void compare_sharding(const BenchmarkOptions& options, Report& report) {
-  const auto whole = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
-  for (const int stage : {1, 2}) {
-    const auto sharded =
-        make_strategy_loop(options.workload, {.num_replicas = options.num_replicas, .sharding = stage});
-    report.add_speed(c10::str(replicas(options.num_replicas), ", sharding stage ", stage),
-                     replicas(options.num_replicas), measure_seconds(options, *whole, *sharded),
-                     work_of(options), stage == 1 ? kStage1 : kStage2);
+  const bool has_units = options.workload.model == BenchmarkModel::kGpt;
+  {
+    const auto whole = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
+    for (const int stage : {1, 2, 3}) {
+      if (stage == 3 && !has_units) continue;
+      const auto sharded =
+          make_strategy_loop(options.workload, {.num_replicas = options.num_replicas, .sharding = stage});
+      report.add_speed(c10::str(replicas(options.num_replicas), ", sharding stage ", stage),
+                       replicas(options.num_replicas), measure_seconds(options, *whole, *sharded),
+                       work_of(options),
+                       stage == 1   ? kStage1
+                       : stage == 2 ? kStage2
+                                    : kStage3);
+    }
+  }
+  if (!has_units) {
+    report.add_not_measured("sharding stage 3", "only a GPT has units: --model gpt");
+  } else if (options.workload.gpus.size() == 1) {
+    report.add_not_measured("sharding of workers", "each needs a GPU of its own");
+  } else {
+    compare_sharded_workers(options, report);
   }
 }
 
@@ -226,7 +288,7 @@ void compare_with_torch(const BenchmarkOptions& options, TorchPeer peer, Report&
 
 void compare_workers(const BenchmarkOptions& options, Report& report) {
   const Workload workload = torch_workload(options);
-  const OwnJob workers{c10::str(options.num_replicas, " workers of 1 replica"), "workers"};
+  const OwnJob workers = workers_job(options);
   const bool on_cpu = workload.gpus.empty();
   const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
   compare_own_job(options, workload, workers, replicas(options.num_replicas) + " in one process",

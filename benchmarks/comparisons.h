@@ -26,8 +26,9 @@ void compare_with_bare_process(const BenchmarkOptions& options, Report& report);
 void compare_with_independent_loops(const BenchmarkOptions& options, Report& report);
 /// The same for each bucket cap.
 void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
-/// Replicas whose optimizer's state, and gradients, are divided among them, against replicas that hold all of
-/// it, in this process.
+/// Replicas whose optimizer's state, gradients and, of a GPT, parameters are divided among them, against
+/// replicas that hold all of it: in this process, and, of a GPT, as workers, which are also compared with
+/// PyTorch's ZeRO 1 and FSDP2 (if there is a Python that has them).
 void compare_sharding(const BenchmarkOptions& options, Report& report);
 /// One replica that computes each block of the GPT again in backward, against one that keeps the activations.
 void compare_recomputation(const BenchmarkOptions& options, Report& report);

@@ -58,6 +58,16 @@ Command with_own_allocator(Command job) {
   return job;
 }
 
+Command with_sharding(Command job, int stage) {
+  job.arguments.insert(job.arguments.end(), {"--sharding", std::to_string(stage)});
+  return job;
+}
+
+Command with_torch_sharding(Command job, const std::string& way) {
+  job.arguments.insert(job.arguments.end(), {"--sharding", way});
+  return job;
+}
+
 Command with_compiled_model(Command job) {
   job.arguments.emplace_back("--compile");
   return job;

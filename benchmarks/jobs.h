@@ -11,6 +11,9 @@ namespace lockstep::benchmarks {
 /// or worker (one of these). See RemoteTraining for what a job does.
 Command own_job(const std::string& name, const Workload& workload, int num_replicas);
 
+/// Our job mirrored, workers or worker with a stage of ShardingOptions.
+Command with_sharding(Command job, int stage);
+
 /// PyTorch's DistributedDataParallel, one process for each replica, with `python` and its program in the
 /// folder `peers`: over Gloo on the CPU, over NCCL on GPUs, of which each replica takes one.
 Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
@@ -18,6 +21,10 @@ Command torch_job(const std::string& python, const std::string& peers, const Wor
 
 /// The same job with this process's allocator and its options instead of the C library's.
 Command with_own_allocator(Command job);
+
+/// PyTorch's job with its state divided among the ranks: `way` is zero1 (ZeroRedundancyOptimizer) or fsdp2
+/// (fully_shard, a block a unit).
+Command with_torch_sharding(Command job, const std::string& way);
 
 /// PyTorch's job with its model under torch.compile.
 Command with_compiled_model(Command job);

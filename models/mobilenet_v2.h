@@ -1,12 +1,15 @@
 #pragma once
 
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
 
+#include "lockstep/models/model_parts.h"
 #include "lockstep/models/norm_layer.h"
 
 namespace lockstep {
@@ -52,8 +55,11 @@ struct MobileNetV2Options {
 ///     auto logits = model(torch::rand({8, 3, 64, 64}));
 class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
  public:
-  /// Throws std::invalid_argument naming an option that is out of range.
-  explicit MobileNetV2Impl(const MobileNetV2Options& options = {});
+  /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the first convolution
+  /// (`features.0`), each block (`features.1` ...), the last convolution, and the layers after it
+  /// (`classifier`). What it wraps computes the same values, with the same initial ones. Clones call it
+  /// again.
+  explicit MobileNetV2Impl(const MobileNetV2Options& options = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -64,9 +70,15 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
   const MobileNetV2Options& options() const { return options_; }
 
  private:
+  template <typename Layer>
+  void add_features(const Layer& layer);
+  void add_classifier(int64_t in_channels);
+
   MobileNetV2Options options_;
-  torch::nn::Sequential features_;
-  torch::nn::Sequential classifier_;
+  PartWrapper wrap_;
+  torch::nn::Sequential features_{nullptr};          // without wrap_
+  torch::nn::ModuleList wrapped_features_{nullptr};  // with wrap_
+  std::vector<PartFunction> layers_;
 };
 
 class MobileNetV2 : public torch::nn::ModuleHolder<MobileNetV2Impl> {
@@ -75,7 +87,7 @@ class MobileNetV2 : public torch::nn::ModuleHolder<MobileNetV2Impl> {
   using torch::nn::ModuleHolder<MobileNetV2Impl>::ModuleHolder;
 
   MobileNetV2() = default;
-  explicit MobileNetV2(const MobileNetV2Options& options);
+  explicit MobileNetV2(const MobileNetV2Options& options, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

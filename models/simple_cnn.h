@@ -1,12 +1,15 @@
 #pragma once
 
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/models/model_parts.h"
 
 namespace lockstep {
 
@@ -27,8 +30,10 @@ struct SimpleCnnOptions {
 ///     auto logits = model(torch::rand({32, 1, 28, 28}));
 class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
  public:
-  /// Throws std::invalid_argument naming an option that is out of range.
-  explicit SimpleCnnImpl(const SimpleCnnOptions& options = {});
+  /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the `convolution`, the
+  /// `dense` layer after it, and the `classifier`. What it wraps computes the same values, with the same
+  /// initial ones. Clones call it again.
+  explicit SimpleCnnImpl(const SimpleCnnOptions& options = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -39,10 +44,12 @@ class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
   const SimpleCnnOptions& options() const { return options_; }
 
  private:
+  void add_part(const std::string& name, const std::shared_ptr<torch::nn::Module>& module,
+                PartFunction function);
+
   SimpleCnnOptions options_;
-  torch::nn::Conv2d convolution_{nullptr};
-  torch::nn::Linear dense_{nullptr};
-  torch::nn::Linear classifier_{nullptr};
+  PartWrapper wrap_;
+  std::vector<PartFunction> layers_;
 };
 
 class SimpleCnn : public torch::nn::ModuleHolder<SimpleCnnImpl> {
@@ -51,7 +58,7 @@ class SimpleCnn : public torch::nn::ModuleHolder<SimpleCnnImpl> {
   using torch::nn::ModuleHolder<SimpleCnnImpl>::ModuleHolder;
 
   SimpleCnn() = default;
-  explicit SimpleCnn(const SimpleCnnOptions& options);
+  explicit SimpleCnn(const SimpleCnnOptions& options, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

@@ -173,10 +173,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="how many trainings at once (2)")
     parser.add_argument("--transport", choices=TRANSPORTS, default="shared-memory",
                         help="how workers exchange values (shared-memory)")
+    parser.add_argument("--sharding", type=int, choices=range(4), default=0,
+                        help="with 1 to 3, the trainings are of a language model whose state is divided by this stage (0)")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_MNIST_DIR", "generated"),
                         help="as train_images's ($LOCKSTEP_MNIST_DIR, else generated digits)")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where trainings lie, and what failed stays")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--programs", required=True, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     for name in ("faults", "jobs"):
         if getattr(arguments, name) < 1:
@@ -210,7 +212,8 @@ def main():
         failures = sum(len(tally.others) for tally in tallies.values())
         left = sorted(shared_memory_names() - named_before)
         print_table(tallies)
-        print(f"\n{done} trainings of {steps} steps over {arguments.transport}, {failures} other ends; "
+        stage = f", sharding stage {arguments.sharding}" if arguments.sharding else ""
+        print(f"\n{done} trainings of {steps} steps over {arguments.transport}{stage}, {failures} other ends; "
               f"left in {SHARED_MEMORY}: {', '.join(left) or 'nothing'}")
     sys.exit(1 if failures or left else 0)
 

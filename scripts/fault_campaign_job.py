@@ -10,9 +10,12 @@ import time
 
 LAUNCHER = pathlib.Path(__file__).resolve().parent / "launch_local.sh"
 WORKERS = 2
-# Two replicas each; 16 steps an epoch.
-TRAINING = ["--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--threads", "1", "--limit-train", "512",
-            "--limit-test", "64", "--epochs", "2", "--global-batch-size", "32", "--save-every", "3 steps", "--seed", "3"]
+COMMON = ["--strategy", "multi_worker", "--devices", "cpu:0,cpu:1", "--threads", "1", "--save-every", "3 steps", "--seed", "3"]
+# Two replicas each. 16 steps an epoch.
+IMAGES = ["--limit-train", "512", "--limit-test", "64", "--epochs", "2", "--global-batch-size", "32"]
+# Each worker has one part of the model, and a copy of it.
+TOKENS = ["--mesh", "shard=2,data=2", "--layers", "4", "--hidden", "64", "--heads", "4", "--sequence-length", "64", "--dropout",
+          "0.1", "--global-batch-size", "32", "--limit-test", "16", "--steps", "32", "--test-every", "16", "--sample-tokens", "4"]
 JOIN_TIMEOUT = 20  # seconds that workers wait for one that has not come to their meeting place
 HANG = 180  # seconds; a training that takes longer is counted as hanging, and killed
 FAREWELL = 5  # seconds that processes of a training may outlive its launcher
@@ -52,11 +55,12 @@ class Job:
         self.folder = self.root / "backup"
         self.scratch = self.root / "tmp"
         self.scratch.mkdir()
-        self.program = arguments.program
+        is_divided = arguments.sharding > 0
+        self.program = str(pathlib.Path(arguments.programs) / ("train_gpt" if is_divided else "train_images"))
+        training = [*TOKENS, "--sharding", str(arguments.sharding)] if is_divided else [*IMAGES, "--data", arguments.data]
         flags, self.variables = TRANSPORTS[arguments.transport]
-        self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), arguments.program, *TRAINING, *flags,
-                        "--data", arguments.data, "--backup-dir", str(self.folder),
-                        *(["--shard-backup"] if is_sharded else [])]
+        self.command = [*wrapper, str(LAUNCHER), "--max-restarts", "5", str(WORKERS), self.program, *COMMON, *training,
+                        *flags, "--backup-dir", str(self.folder), *(["--shard-backup"] if is_sharded else [])]
         self.launcher = None
         self.output = ""
         self.starts = 0

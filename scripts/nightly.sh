@@ -12,7 +12,8 @@
 #   workers    64 worker processes train together, and one of them is killed
 #   slurm      jobs on a real Slurm with two nodes, docs/recipes/slurm.sh among them. Needs root.
 #              Installs Debian's slurmctld, slurmd, slurm-client and munge, but uses no service
-#   faults     scripts/fault_campaign.sh with 500 faults over shared memory, and 500 over TCP
+#   faults     scripts/fault_campaign.sh with 500 faults over shared memory, 500 over TCP, and 200 in
+#              trainings whose parameters are divided
 #   fuzz       one hour of fuzzing for each of Lockstep's parsers, continued from the last night
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -119,6 +120,7 @@ part_faults() {
   for transport in shared-memory tcp; do
     scripts/fault_campaign.sh --transport "$transport" --faults 500 --seed $(($(date +%s) / 86400))
   done
+  scripts/fault_campaign.sh --sharding 3 --faults 200 --seed $(($(date +%s) / 86400))
 }
 
 part_fuzz() { scripts/fuzz.sh --hours --libtorch --seed $(($(date +%s) / 86400)); }

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLongestConfiguration = uint64_t{1} << 20;
 constexpr int kDeepest = 8;
 constexpr size_t kLongestLine = size_t{1} << 20;
+constexpr size_t kMostRanks = 4096;
 
 /// Returns the parser's message without its prefix.
 std::string parse_message(const Json::exception& error) {
@@ -125,6 +126,9 @@ void add_line(MetricsLine line, RunSummary& summary) {
     summary.epochs.add(std::move(line.row));
   } else if (line.kind == "memory") {
     summary.memory = std::move(line.row);
+  } else if (line.kind == "memory_of_rank") {
+    if (summary.memory_of_ranks.size() < kMostRanks)
+      summary.memory_of_ranks.push_back(rank_memory_of(line.row));
   } else if (line.kind == "end") {
     summary.end = std::move(line.row);
   }

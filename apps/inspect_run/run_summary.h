@@ -9,6 +9,7 @@
 
 #include "lockstep/apps/inspect_run/epoch_summary.h"
 #include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/rank_memory.h"
 #include "lockstep/training/reporting/records/run_record.h"
 
 namespace lockstep::apps {
@@ -33,6 +34,8 @@ struct RunSummary {
   int64_t num_steps_logged = 0;
   /// Bytes of memory by what they hold; none if they were not measured.
   std::optional<MetricRow> memory = {};
+  /// Of the first of the ranks that were measured.
+  std::vector<RankMemory> memory_of_ranks = {};
   /// The totals; none if the run has not ended or was killed.
   std::optional<MetricRow> end = {};
   std::optional<std::string> owner = {};  ///< process that owns the directory

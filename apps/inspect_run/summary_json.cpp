@@ -25,6 +25,17 @@ Json row_json(const MetricRow& row, const RunSummary& summary) {
   return object;
 }
 
+/// Null if it was not measured.
+Json memory_of_ranks_json(const RunSummary& summary) {
+  if (summary.memory_of_ranks.empty()) return {};
+  Json parts = Json::object();
+  for (const auto& [name, least, most, predicted] : parts_of_ranks(summary.memory_of_ranks)) {
+    parts[name] = {{"least", least}, {"most", most}, {"predicted", Json()}};
+    if (predicted) parts[name]["predicted"] = *predicted;
+  }
+  return {{"ranks", summary.memory_of_ranks.size()}, {"parts", parts}};
+}
+
 Json files_json(const std::vector<RunFile>& files) {
   Json array = Json::array();
   for (const auto& [name, bytes] : files) array.push_back({{"name", name}, {"bytes", bytes}});
@@ -97,6 +108,7 @@ Json members_after(const RunSummary& summary) {
   root["best_epoch"] = best_json(summary);
   root["steps_logged"] = summary.num_steps_logged;
   root["memory"] = summary.memory ? row_json(*summary.memory, summary) : Json();
+  root["memory_of_ranks"] = memory_of_ranks_json(summary);
   root["totals"] = Json();
   if (summary.end) {
     root["totals"] = row_json(*summary.end, summary);

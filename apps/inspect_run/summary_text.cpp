@@ -195,6 +195,13 @@ std::string memory_part(const RunSummary& summary) {
   return rows.empty() ? "" : "\nMemory\n" + aligned(rows, false);
 }
 
+std::string memory_of_ranks_part(const RunSummary& summary) {
+  if (summary.memory_of_ranks.empty()) return "";
+  Table rows{{"part", "measured", "predicted"}};
+  for (const auto& part : parts_of_ranks(summary.memory_of_ranks)) rows.push_back(cells_of(part));
+  return "\nMemory per rank\n" + aligned(rows, false);
+}
+
 std::string total_bytes(const std::vector<RunFile>& files) {
   uint64_t bytes = 0;
   for (const auto& file : files) bytes += file.bytes;
@@ -227,7 +234,7 @@ std::string problems_part(const RunSummary& summary) {
 
 std::string summary_text(const RunSummary& summary) {
   return headline(summary) + configuration_part(summary) + epochs_part(summary) + memory_part(summary) +
-         files_part(summary) + problems_part(summary);
+         memory_of_ranks_part(summary) + files_part(summary) + problems_part(summary);
 }
 
 }  // namespace lockstep::apps

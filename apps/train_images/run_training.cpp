@@ -83,6 +83,7 @@ void run_training(const CommandLine& line, const std::string& resume) {
   run_by_strategy(line.options, {.program = "train_images",
                                  .seed = line.options.seed,
                                  .cuda_graph = line.options.cuda_graph,
+                                 .shards_parameters = true,
                                  .train = [&](const MadeStrategy& made, InterruptionGuard& interruption,
                                               std::chrono::steady_clock::time_point began) {
                                    train_by(made, interruption, line, resume, began);

@@ -1,6 +1,7 @@
 #include "lockstep/benchmarks/loops/strategy_loop.h"
 
 #include <c10/util/StringUtil.h>
+#include <torch/utils.h>
 
 #include <stdexcept>
 
@@ -8,6 +9,7 @@
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/sharding/sharded_module.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -31,6 +33,19 @@ torch::Tensor train_step(ReplicaContext& replica, WorkloadModel& model, FusedAda
   }
   replica.apply_gradients(optimizer);
   return loss.detach();
+}
+
+/// Returns what makes each block of the model a unit.
+PartWrapper units_of_blocks(const UnitOptions& options) {
+  return [options](const ModelPart& part) {
+    if (!part.name.starts_with("blocks.")) return WrappedPart{part.module};
+    UnitOptions own = options;
+    own.name = part.name;
+    const auto unit = std::make_shared<ShardedModule>(part.module, own);
+    return WrappedPart{unit, [unit](const PartFunction& function, const torch::Tensor& x) {
+                         return unit->call(function, x);
+                       }};
+  };
 }
 
 bool share_a_gpu(const Workload& workload, const StrategyLoopOptions& options) {
@@ -65,6 +80,9 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
 
 std::unique_ptr<Strategy> make_strategy(const Workload& workload, const StrategyLoopOptions& options) {
   check_gpus(workload, options);
+  if (options.sharding == 3 && workload.model != BenchmarkModel::kGpt)
+    throw std::invalid_argument("[benchmark] expected the model gpt with sharding stage 3, but got " +
+                                std::string(workload.model_name()));
   const auto devices = devices_of(workload, options);
   if (!options.cluster)
     return std::make_unique<MirroredStrategy>(devices, strategy_options(workload, options));
@@ -79,7 +97,12 @@ class StrategyLoop : public TrainingLoop {
       : workload_(workload),
         overlaps_(options.overlaps),
         strategy_(make_strategy(workload, options)),
-        model_(strategy_->scope([&](ReplicaContext&) { return WorkloadModel(workload); })),
+        model_(strategy_->scope([&](ReplicaContext& replica) {
+          const auto& sharding = strategy_->sharding();
+          return WorkloadModel(workload, sharding.stage == 3
+                                             ? units_of_blocks(along(replica.axis(sharding.axis)))
+                                             : PartWrapper());
+        })),
         optimizer_(strategy_->scope(
             [&](ReplicaContext& replica) { return make_optimizer(workload, *model_[replica]); })),
         step_(train_step, {.enabled = workload.cuda_graph}) {}
@@ -163,6 +186,7 @@ class ImageLoop : public StrategyLoop {
 
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
+  if (options.sharding == 3) torch::manual_seed(1);  // all workers cut the same initial values
   if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
   return std::make_unique<SameBatchLoop>(workload, options);
 }

@@ -15,7 +15,7 @@ struct StrategyLoopOptions {
   std::optional<int64_t> bucket_bytes;
   /// Of gradients between processes, as make_gradient_compression() names it.
   std::string gradient_compression = "none";
-  /// Stage of ShardingOptions.
+  /// Stage of ShardingOptions. 3 needs a GPT, whose blocks are the units.
   int sharding = 0;
   /// Gradients leave while backward still runs; else all of them once it has ended.
   bool overlaps = true;

@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/precision/autocast.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -166,7 +167,10 @@ void synchronize(const std::vector<LogicalDevice>& devices) {
 
 int64_t count_parameters(const torch::nn::Module& module) {
   int64_t count = 0;
-  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  for (const auto& parameter : module.parameters()) {
+    const auto* shard = sharded_parameter_of(parameter);
+    count += shard != nullptr ? shard->num_elements() : parameter.numel();
+  }
   return count;
 }
 

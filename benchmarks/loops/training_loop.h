@@ -43,6 +43,7 @@ torch::data::Example<> random_batch(const Workload& workload, int64_t num_exampl
 torch::ScalarType dtype_of(const Workload& workload);
 /// Blocks until these devices have done all that they were given.
 void synchronize(const std::vector<LogicalDevice>& devices);
+/// Counts whole parameters where the module has shards of them.
 int64_t count_parameters(const torch::nn::Module& module);
 
 }  // namespace lockstep::benchmarks

@@ -18,6 +18,7 @@ Command worker_job(const Workload& workload, const StrategyLoopOptions& options)
     flags.insert(flags.end(), {"--bucket-bytes", std::to_string(*options.bucket_bytes)});
   if (options.gradient_compression != "none")
     flags.insert(flags.end(), {"--gradient-compression", options.gradient_compression});
+  if (options.sharding > 0) job = with_sharding(std::move(job), options.sharding);
   if (!options.overlaps) flags.emplace_back("--no-overlap");
   return job;
 }

@@ -6,14 +6,16 @@
 
 namespace lockstep::benchmarks {
 
-WorkloadModelImpl::WorkloadModelImpl(Workload workload) : workload_(std::move(workload)) {
+WorkloadModelImpl::WorkloadModelImpl(Workload workload, PartWrapper wrap)
+    : workload_(std::move(workload)), wrap_(std::move(wrap)) {
   reset();
 }
 
 void WorkloadModelImpl::reset() {
   if (workload_.model == BenchmarkModel::kGpt) {
-    tokens_ = register_module("tokens", Gpt(GptOptions{.vocabulary_size = kVocabularySize,
-                                                       .max_length = workload_.sequence_length}));
+    tokens_ = register_module(
+        "tokens",
+        Gpt(GptOptions{.vocabulary_size = kVocabularySize, .max_length = workload_.sequence_length}, wrap_));
     if (workload_.recompute)
       tokens_->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
     return;

@@ -8,6 +8,7 @@
 #include "lockstep/benchmarks/loops/workload.h"
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/mobilenet_v2.h"
+#include "lockstep/models/model_parts.h"
 
 namespace lockstep::benchmarks {
 
@@ -15,7 +16,8 @@ namespace lockstep::benchmarks {
 /// sequence after the first.
 class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
  public:
-  explicit WorkloadModelImpl(Workload workload);
+  /// `wrap` gets the parts of a GPT; see Gpt.
+  explicit WorkloadModelImpl(Workload workload, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -29,6 +31,7 @@ class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
   torch::Tensor cross_entropy(const torch::data::Example<>& batch, at::Reduction::Reduction reduction);
 
   Workload workload_;
+  PartWrapper wrap_;
   MobileNetV2 images_{nullptr};
   Gpt tokens_{nullptr};
 };

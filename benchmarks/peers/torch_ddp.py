@@ -1,4 +1,5 @@
 """PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images; or a GPT, fused AdamW, random tokens.
+With --sharding, its ZeroRedundancyOptimizer beside it, or FSDP2 instead.
 
 Needs torch, and torchvision for MobileNetV2. One process for each replica: on the CPU over Gloo with its share of the cores, on
 GPUs over NCCL with a GPU each. One replica on the CPU is the model alone. Rank 0, which reads the requests, starts the others.
@@ -21,6 +22,8 @@ PR_SET_PDEATHSIG = 1
 
 parser = job.parse_flags()
 parser.add_argument("--compile", action="store_true", help="the model under torch.compile in its default mode")
+parser.add_argument("--sharding", choices=["none", "zero1", "fsdp2"], default="none",
+                    help="divide the optimizer's state among the ranks, or parameters and gradients too: each block of a GPT a unit")
 parser.add_argument("--rank", type=int, default=0)
 parser.add_argument("--meeting-point", default="")
 flags = parser.parse_args()
@@ -67,11 +70,27 @@ else:
     examples = torch.randn(shard, 3, flags.image_size, flags.image_size).to(device, memory_format=torch.channels_last)
     targets = torch.randint(0, 10, (shard,)).to(device)
     weight_decay = 0  # AdamW is Adam then
+num_parameters = sum(parameter.numel() for parameter in network.parameters())
 is_alone = flags.replicas == 1 and not gpus
-model = network if is_alone else torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
+if flags.sharding == "fsdp2":
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (flags.replicas,))
+    for block in network.blocks:
+        fully_shard(block, mesh=mesh)
+    model = fully_shard(network, mesh=mesh)
+else:
+    model = network if is_alone else torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
 if flags.compile:
     model = torch.compile(model)
-optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=weight_decay, fused=True)
+adamw = {"lr": 1e-3, "weight_decay": weight_decay, "fused": True}
+if flags.sharding == "zero1":
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **adamw)
+else:
+    optimizer = torch.optim.AdamW(model.parameters(), **adamw)
 
 
 def step():
@@ -113,7 +132,7 @@ if flags.rank == 0:
     try:
         if flags.compile:
             train_first_step()
-        job.serve(train, sum(parameter.numel() for parameter in network.parameters()))
+        job.serve(train, num_parameters)
         agree_on(0)
     finally:
         for other in others:
@@ -124,3 +143,6 @@ else:
         for _ in range(steps):
             step()
 dist.destroy_process_group()
+if flags.sharding == "zero1":
+    sys.stdout.flush()
+    os._exit(0)  # the interpreter's own end aborts with ZeroRedundancyOptimizer

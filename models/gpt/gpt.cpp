@@ -20,10 +20,6 @@ namespace {
 
 constexpr double kInitialDeviation = 0.02;
 
-std::shared_ptr<LayerWeightsImpl> make_table(int64_t rows, int64_t width) {
-  return std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, width}});
-}
-
 void check_tokens(const torch::Tensor& tokens, int64_t max_length) {
   if (tokens.scalar_type() != torch::kLong) {
     throw std::invalid_argument(
@@ -50,27 +46,15 @@ torch::Tensor cache_mask(const torch::Tensor& padding, int64_t length, int64_t n
 
 }  // namespace
 
-GptImpl::GptImpl(const GptOptions& options) : options_(complete_gpt_options(options)) {
+GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
+    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)) {
   reset();
 }
 
-void GptImpl::reset() {
-  tokens_ = register_module("tokens", make_table(options_.vocabulary_size, options_.width));
-  if (options_.positions == GptPositions::kLearned)
-    positions_ = register_module("positions", make_table(options_.max_length, options_.width));
-  blocks_ = register_module("blocks", torch::nn::ModuleList());
-  for (int64_t layer = 0; layer < options_.num_layers; ++layer)
-    blocks_->push_back(GptBlock(options_, static_cast<size_t>(layer)));
-  norm_ = register_module("norm", make_norm(options_).ptr());
-  if (!options_.has_tied_head)
-    head_ = register_module("head", make_table(options_.vocabulary_size, options_.width));
-  initialize();
-}
-
-void GptImpl::initialize() {
+void GptImpl::initialize(const ModelPart& part) const {
   const double added = kInitialDeviation / std::sqrt(2.0 * static_cast<double>(options_.num_layers));
-  for (auto& item : named_parameters()) {
-    const std::string& name = item.key();
+  for (auto& item : part.module->named_parameters()) {
+    const std::string name = part.name + "." + item.key();
     if (name.ends_with("bias")) {
       torch::nn::init::zeros_(item.value());
     } else if (name.ends_with("norm.weight")) {
@@ -82,15 +66,63 @@ void GptImpl::initialize() {
   }
 }
 
+template <typename Impl>
+GptImpl::Part<Impl> GptImpl::make_part(const std::string& name, std::shared_ptr<Impl> module) const {
+  const ModelPart part{name, module};
+  initialize(part);
+  return {std::move(module), wrap_ ? wrap_(part) : WrappedPart{part.module}};
+}
+
+GptImpl::Weights GptImpl::make_table(const std::string& name, int64_t rows) {
+  auto table = make_part(
+      name, std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, options_.width}}));
+  register_module(name, table.wrapped.module);
+  return table;
+}
+
+void GptImpl::reset() {
+  tokens_ = make_table("tokens", options_.vocabulary_size);
+  if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
+  blocks_ = register_module("blocks", torch::nn::ModuleList());
+  block_parts_.clear();
+  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
+    block_parts_.push_back(make_part(c10::str("blocks.", layer),
+                                     std::make_shared<GptBlockImpl>(options_, static_cast<size_t>(layer))));
+    blocks_->push_back(block_parts_.back().wrapped.module);
+  }
+  norm_ = make_part("norm", make_norm(options_).ptr());
+  register_module("norm", norm_.wrapped.module);
+  if (!options_.has_tied_head) head_ = make_table("head", options_.vocabulary_size);
+}
+
+torch::Tensor GptImpl::embed(const Weights& table, const torch::Tensor& indices) const {
+  return table.call(
+      [module = table.module](const torch::Tensor& rows) { return torch::embedding(module->weight, rows); },
+      indices);
+}
+
+torch::Tensor GptImpl::last_norm(const torch::Tensor& x) const {
+  return norm_.call([module = norm_.module, options = options_](
+                        const torch::Tensor& input) { return normalize(input, module, options); },
+                    x);
+}
+
+/// Cloning a ModuleList makes other elements than reset() did.
+std::shared_ptr<GptBlockImpl> GptImpl::block(size_t layer) const {
+  auto listed = std::dynamic_pointer_cast<GptBlockImpl>(blocks_->ptr(layer));
+  return listed != nullptr ? listed : block_parts_[layer].module;
+}
+
 torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
   x = torch::dropout(x, options_.embedding_dropout, pass.is_training);
-  for (size_t layer = 0; layer < blocks_->size(); ++layer) {
-    const auto block = blocks_->ptr<GptBlockImpl>(layer);
-    if (block_runner_ && pass.cache == nullptr) {
-      x = block_runner_([block, pass](const torch::Tensor& input) { return block->forward(input, pass); }, x);
-    } else {
-      x = block->forward(x, pass);
-    }
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
+    const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
+      return block->forward(input, pass);
+    };
+    const PartFunction run = [part = block_parts_[layer], compute](const torch::Tensor& input) {
+      return part.call(compute, input);
+    };
+    x = block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
   }
   return x;
 }
@@ -99,17 +131,23 @@ torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
   check_tokens(tokens, options_.max_length);
   const int64_t length = tokens.size(1);
   GptPass pass{.is_training = is_training()};
-  auto x = torch::embedding(tokens_->weight, tokens);
-  if (positions_ != nullptr) {
-    x = x + positions_->weight.narrow(0, 0, length);
+  auto x = embed(tokens_, tokens);
+  if (positions_.module != nullptr) {
+    x = positions_.call(
+        [table = positions_.module, length](const torch::Tensor& embedded) {
+          return embedded + table->weight.narrow(0, 0, length);
+        },
+        x);
   } else {
     pass.rotary = rotary_factors(options_, length, tokens.device());
   }
-  return normalize(run_blocks(x, pass), norm_, options_);
+  return last_norm(run_blocks(x, pass));
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
-  return torch::linear(features, (head_ != nullptr ? head_ : tokens_)->weight);
+  const Weights& head = options_.has_tied_head ? tokens_ : head_;
+  return head.call(
+      [module = head.module](const torch::Tensor& x) { return torch::linear(x, module->weight); }, features);
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
@@ -117,11 +155,11 @@ torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
 }
 
 GptPass GptImpl::cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const {
-  const auto device = tokens_->weight.device();
+  const auto device = tokens_.module->weight.device();
   const auto& padding = cache.options_.padding;
   if (!padding.empty() && !cache.padding_.defined())
     cache.padding_ = torch::tensor(padding, torch::kLong).to(device);
-  if (positions_ == nullptr && !cache.rotary_cosines_.defined()) {
+  if (positions_.module == nullptr && !cache.rotary_cosines_.defined()) {
     const auto factors = rotary_factors(options_, std::min(cache.capacity(), options_.max_length), device);
     cache.rotary_cosines_ = factors.cosines;
     cache.rotary_sines_ = factors.sines;
@@ -134,7 +172,7 @@ GptPass GptImpl::cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor&
   const bool needs_mask = cache.padding_.defined() || (cache.length_ > 0 && num_tokens > 1);
   GptPass pass{.is_causal = !needs_mask && num_tokens > 1, .cache = &cache};
   if (needs_mask) pass.mask = cache_mask(cache.padding_, cache.length_, num_tokens, device);
-  if (positions_ == nullptr) {
+  if (positions_.module == nullptr) {
     pass.rotary.cosines = torch::embedding(cache.rotary_cosines_, positions);
     pass.rotary.sines = torch::embedding(cache.rotary_sines_, positions);
   }
@@ -147,13 +185,14 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   const torch::NoGradGuard no_grad;
   torch::Tensor positions;
   const GptPass pass = cached_pass(cache, tokens.size(1), positions);
-  auto x = torch::embedding(tokens_->weight, tokens);
-  if (positions_ != nullptr) x = x + torch::embedding(positions_->weight, positions);
+  auto x = embed(tokens_, tokens);
+  if (positions_.module != nullptr) x = x + embed(positions_, positions);
   x = run_blocks(x, pass).select(1, -1);
   cache.length_ += tokens.size(1);
-  return logits(normalize(x, norm_, options_));
+  return logits(last_norm(x));
 }
 
-Gpt::Gpt(const GptOptions& options) : ModuleHolder(std::make_shared<GptImpl>(options)) {}
+Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
+    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
 
 }  // namespace lockstep

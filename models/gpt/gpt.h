@@ -5,23 +5,26 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_options.h"
+#include "lockstep/models/model_parts.h"
 
 namespace lockstep {
 
+class GptBlockImpl;
 class LayerWeightsImpl;
 struct GptPass;
 
-/// A layer of a Gpt with what it needs besides its input: maps [B, T, width] to the same shape. A copy stays
-/// valid as long as you like.
-using GptBlockFunction = std::function<torch::Tensor(const torch::Tensor&)>;
-/// Calls a block on its input, such as by Lockstep's recompute().
-using GptBlockRunner = std::function<torch::Tensor(const GptBlockFunction& block, const torch::Tensor& x)>;
+/// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
+/// recompute().
+using GptBlockRunner = std::function<torch::Tensor(const PartFunction& block, const torch::Tensor& x)>;
 
 /// A decoder-only transformer that predicts the next token: GPT-2 (Radford et al., "Language Models are
 /// Unsupervised Multitask Learners", 2019), Llama (Touvron et al., "LLaMA: Open and Efficient Foundation
@@ -42,8 +45,10 @@ using GptBlockRunner = std::function<torch::Tensor(const GptBlockFunction& block
 ///     auto logits = model(torch::randint(1000, {8, 128}, torch::kLong));  // [8, 128, 1000]
 class GptImpl : public torch::nn::Cloneable<GptImpl> {
  public:
-  /// Throws std::invalid_argument naming an option that is out of range.
-  explicit GptImpl(const GptOptions& options = {});
+  /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the token embeddings
+  /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
+  /// What it wraps computes the same values, with the same initial ones. Clones call it again.
+  explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -74,17 +79,36 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   const GptOptions& options() const { return options_; }
 
  private:
-  void initialize();
+  template <typename Impl>
+  struct Part {
+    std::shared_ptr<Impl> module;  ///< null: the model has no such part
+    WrappedPart wrapped;
+
+    torch::Tensor call(const PartFunction& function, const torch::Tensor& x) const {
+      return wrapped.call ? wrapped.call(function, x) : function(x);
+    }
+  };
+  using Weights = Part<LayerWeightsImpl>;
+
+  void initialize(const ModelPart& part) const;
+  template <typename Impl>
+  Part<Impl> make_part(const std::string& name, std::shared_ptr<Impl> module) const;
+  Weights make_table(const std::string& name, int64_t rows);
+  torch::Tensor embed(const Weights& table, const torch::Tensor& indices) const;
+  torch::Tensor last_norm(const torch::Tensor& x) const;
+  std::shared_ptr<GptBlockImpl> block(size_t layer) const;
   torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass) const;
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
 
   GptOptions options_;
+  PartWrapper wrap_;
   GptBlockRunner block_runner_;
-  std::shared_ptr<LayerWeightsImpl> tokens_;
-  std::shared_ptr<LayerWeightsImpl> positions_;  ///< null for rotary positions
+  Weights tokens_;
+  Weights positions_;  ///< none for rotary positions
   torch::nn::ModuleList blocks_;
-  std::shared_ptr<LayerWeightsImpl> norm_;
-  std::shared_ptr<LayerWeightsImpl> head_;  ///< null if tied
+  std::vector<Part<GptBlockImpl>> block_parts_;
+  Weights norm_;
+  Weights head_;  ///< none if tied
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {
@@ -93,7 +117,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
   using torch::nn::ModuleHolder<GptImpl>::ModuleHolder;
 
   Gpt() = default;
-  explicit Gpt(const GptOptions& options);
+  explicit Gpt(const GptOptions& options, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

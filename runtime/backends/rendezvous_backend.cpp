@@ -119,7 +119,7 @@ void RendezvousBackend::check_reduction(const char* operation, const c10d::Reduc
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                             const c10d::AllreduceOptions& options) {
   check_reduction("all_reduce", options.reduceOp, tensors);
-  auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors);
+  auto description = describe(std::string("all_reduce ") + name_of(options.reduceOp), tensors) + label();
   const auto make_work = reduction(options.reduceOp, description);
   return launch(c10d::OpType::ALLREDUCE, {std::move(description), tensors, tensors, nullptr, nullptr},
                 make_work);
@@ -134,7 +134,7 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::broadcast(std::vector<at::Tens
                                                             const c10d::BroadcastOptions& options) {
   check_source(options.rootRank, getSize());
   const int source = static_cast<int>(options.rootRank);
-  auto description = describe(c10::str("broadcast from ", source), tensors);
+  auto description = describe(c10::str("broadcast from ", source), tensors) + label();
   const auto make_work = broadcast_from(source, description);
   return launch(c10d::OpType::BROADCAST, {std::move(description), tensors, tensors, nullptr, nullptr},
                 make_work);
@@ -145,7 +145,7 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::allgather(std::vector<std::vec
                                                             const c10d::AllgatherOptions&) {
   check_all_gather(outputs, inputs, getRank(), getSize());  // copy_ would broadcast or convert silently
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
-  auto description = describe("all_gather", outputs[0]);
+  auto description = describe("all_gather", outputs[0]) + label();
   const auto make_work = gathering(description);
   return launch(c10d::OpType::ALLGATHER, {std::move(description), inputs, outputs[0], nullptr, nullptr},
                 make_work);
@@ -163,7 +163,8 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::reduce_scatter(std::vector<at:
                                                                  const c10d::ReduceScatterOptions& options) {
   check_reduce_scatter(outputs, inputs, getRank(), getSize());
   check_reduction("reduce_scatter", options.reduceOp, inputs[0]);
-  auto description = describe_parts(std::string("reduce_scatter ") + name_of(options.reduceOp), inputs[0]);
+  auto description =
+      describe_parts(std::string("reduce_scatter ") + name_of(options.reduceOp), inputs[0]) + label();
   const auto make_work = scattering(options.reduceOp, description);
   return launch(c10d::OpType::REDUCE_SCATTER, {std::move(description), inputs[0], outputs, nullptr, nullptr},
                 make_work);

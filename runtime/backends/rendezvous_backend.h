@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/collectives/collective_label.h"
 #include "lockstep/runtime/collectives/replica_rendezvous.h"
 #include "lockstep/runtime/devices/device_streams.h"
 
@@ -27,7 +28,7 @@ namespace lockstep {
 ///     LocalChannel channel(2, LocalAlgorithm::kOneDevice, std::chrono::minutes(5));
 ///     std::vector<at::Tensor> tensors{torch::ones({3})};
 ///     channel.backend(replica)->allreduce(tensors)->wait();  // in the thread of each replica
-class RendezvousBackend : public c10d::Backend {
+class RendezvousBackend : public c10d::Backend, public LabelsCollectives {
  public:
   /// Computes SUM, AVG, PRODUCT, MIN or MAX in place on each tensor of the list.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,

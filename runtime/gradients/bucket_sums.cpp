@@ -52,10 +52,10 @@ void PartBucketSums::end_sum() {
   ++num_summed_;
 }
 
-// A wait here could be a deadlock: another rank may launch its part of the sum only once this rank has joined
-// a collective that comes later in its backward.
+// Frees the memory that sums between workers took, even if nothing else follows. A wait here could be a
+// deadlock: another rank may launch its part of the sum only once this rank has joined a collective that
+// comes later in its backward.
 void PartBucketSums::advance() {
-  if (!copies_ && !buckets_.parts().are_kept_apart) return;  // nothing follows
   const auto has_ended = [](const Launched& launched) {
     return !launched.work || launched.work->isCompleted();
   };

@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
@@ -13,6 +14,10 @@
 
 namespace lockstep {
 namespace {
+
+/// Gathers that are under way at a time. Between workers, each may need as much memory again as its bucket
+/// has.
+constexpr size_t kMostGathers = 2;
 
 bool has_memory_of(const at::Tensor& parameter, const at::Tensor& home) {
   return parameter.has_storage() &&
@@ -90,15 +95,20 @@ void FlatParameters::adopt(const GradientBuckets& buckets) {
 
 void FlatParameters::gather(c10d::Backend& backend) const {
   const at::NoGradGuard no_grad;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  std::deque<c10::intrusive_ptr<c10d::Work>> works;
+  const auto wait_for_first = [&works] {
+    works.front()->wait(kNoTimeout);
+    works.pop_front();
+  };
   for (size_t i = flat_.size(); i-- > 0;) {  // the next forward begins with the last bucket
     at::Tensor whole = flat_[i];
     if (whole.numel() == 0) continue;
     const int64_t length = whole.numel() / backend.getSize();
     at::Tensor part = whole.narrow(0, backend.getRank() * length, length);
+    if (works.size() == kMostGathers) wait_for_first();
     works.push_back(backend._allgather_base(whole, part));
   }
-  for (const auto& work : works) work->wait(kNoTimeout);
+  while (!works.empty()) wait_for_first();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (homes_[i].defined()) parameters_[i].unsafeGetTensorImpl()->bump_version();
   }

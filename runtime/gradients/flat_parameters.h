@@ -29,9 +29,9 @@ class FlatParameters {
   size_t size() const { return flat_.size(); }
   const at::Tensor& flat(size_t bucket) const { return flat_[bucket]; }
 
-  /// Gathers all buckets: each rank of `backend` gives its own part. Blocks until they are there; on GPUs the
-  /// host does not wait. Counts as a write to the parameters for autograd. Throws what the backend's
-  /// Work::wait() throws.
+  /// Gathers all buckets, two at a time: each rank of `backend` gives its own part. Blocks until they are
+  /// there; on GPUs the host does not wait. Counts as a write to the parameters for autograd. Throws what the
+  /// backend's Work::wait() throws.
   void gather(c10d::Backend& backend) const;
   int64_t bytes() const;
 

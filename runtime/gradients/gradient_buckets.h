@@ -41,6 +41,9 @@ class GradientBuckets {
   /// Returns the first parameter whose dtype, device or shape has changed, if there is one.
   std::optional<size_t> find_changed(const std::vector<at::Tensor>& parameters) const;
 
+  const BucketOptions& options() const { return options_; }
+  /// Returns the shorter dtype in which buckets are summed, if there is one.
+  std::optional<at::ScalarType> wire_dtype() const { return wire_dtype_; }
   size_t size() const { return buckets_.size(); }
   size_t num_parameters() const { return slots_.size(); }
   /// Returns the parameters with a slot in the bucket, in the order of the slots.

@@ -154,6 +154,10 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
       std::make_unique<ShardedParameters>(*optimizers_[self], *reducers_[self], parts(replica), name_of);
 }
 
+int OptimizerGroup::num_parts() const {
+  return sharding_stage() == 0 ? 1 : parts(0).device->getSize();
+}
+
 /// Returns the replica's backends among the ranks with different parts.
 ReplicaBackends OptimizerGroup::parts(int replica) const {
   if (sharding_.cuts) return sharding_.cuts->backends(replica);

@@ -68,6 +68,8 @@ class OptimizerGroup {
   bool has_first_copy(int replica) const {
     return sharding_.copies == nullptr || sharding_.copies->backend(replica)->getRank() == 0;
   }
+  /// Returns the number of ranks that own different parts.
+  int num_parts() const;
   /// Returns 0 if each replica has all of the gradients and the state.
   int sharding_stage() const { return reducers_.empty() ? 0 : sharding_.stage; }
   /// Returns whether ranks have different gradients and state, by sharding or since parameters are cut.

@@ -54,7 +54,17 @@ ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_p
   replica_.thread_ = std::this_thread::get_id();
 }
 
+void ReplicaCollectives::reset() const noexcept {
+  for (const auto& state : ends_with_run_) state->abandon_run();
+}
+
+void ReplicaCollectives::Run::finish() {
+  for (const auto& state : replica_.ends_with_run_) state->end_run();
+  is_finished_ = true;
+}
+
 ReplicaCollectives::Run::~Run() {
+  if (!is_finished_) replica_.reset();
   replica_.thread_ = std::thread::id();
   replica_.backend_.reset();
   replica_.along_axes_.clear();

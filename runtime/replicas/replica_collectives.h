@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,19 @@
 #include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
+
+/// Base of a replica's shared state (see ReplicaCollectives::shared()) that begins collectives which may
+/// still be under way when the run's function returns.
+class EndsWithRun {
+ public:
+  virtual ~EndsWithRun() = default;
+  /// Ends them, after the function has returned. Called in the replica's thread. May block, and throws as
+  /// collectives do.
+  virtual void end_run() = 0;
+  /// Forgets them, and all that the next runs would depend on, after a run that has failed on some replica.
+  /// Does not block. The last call is made while no replica is inside.
+  virtual void abandon_run() noexcept = 0;
+};
 
 /// One replica's collectives, for modules that use them without a ReplicaContext. It may outlive its
 /// strategy, and is usable while its replica is inside a run.
@@ -58,9 +72,16 @@ class ReplicaCollectives {
   template <typename T>
   std::shared_ptr<T> shared() const {
     auto& object = shared_[std::type_index(typeid(T))];
-    if (object == nullptr) object = std::make_shared<T>();
+    if (object == nullptr) {
+      auto made = std::make_shared<T>();
+      if constexpr (std::derived_from<T, EndsWithRun>) ends_with_run_.push_back(made);
+      object = std::move(made);
+    }
     return std::static_pointer_cast<T>(object);
   }
+
+  /// Call it after a run that failed on some replica, while no replica is inside.
+  void reset() const noexcept;
 
   /// Marks, while it lives, that the thread that made it is inside a run of this replica. `waits` must
   /// outlive it.
@@ -74,8 +95,13 @@ class ReplicaCollectives {
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
+    /// Ends what shared state has begun (see EndsWithRun), after the run's function has returned. May block,
+    /// and throws as collectives do.
+    void finish();
+
    private:
     ReplicaCollectives& replica_;
+    bool is_finished_ = false;
   };
 
  private:
@@ -91,6 +117,7 @@ class ReplicaCollectives {
   WaitClock* waits_ = nullptr;                 // The same.
   const at::Generator* rank_generator_ = nullptr;
   mutable std::map<std::type_index, std::shared_ptr<void>> shared_;
+  mutable std::vector<std::shared_ptr<EndsWithRun>> ends_with_run_;
 };
 
 /// Base of modules that work together with the other replicas' copies of themselves. Strategy::scope() and

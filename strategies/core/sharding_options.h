@@ -12,7 +12,9 @@ namespace lockstep {
 ///     MirroredStrategy strategy(cpu_devices(4), {.sharding = {.stage = 2}});
 struct ShardingOptions {
   /// 0: each replica holds everything. 1: each keeps the optimizers' state of its part of the parameters, and
-  /// steps that part. 2: each keeps the gradients of its part only, too.
+  /// steps that part. 2: each keeps the gradients of its part only, too. 3: the model is built of units along
+  /// the axis, whose parameters are divided as well (see ShardedModule); what is outside of units stays
+  /// whole.
   int stage = 0;
   /// The axis. The other axes have copies of what its replicas hold together. Empty: "shard" if the mesh has
   /// it, and otherwise the last one.

@@ -76,6 +76,8 @@ class Strategy : public GradientHandler, public InputDistributor {
   const CrossDeviceOps& cross_device_ops() const;
   /// Returns the mesh of all ranks; see StrategyOptions::mesh.
   const Mesh& mesh() const;
+  /// Returns StrategyOptions::sharding, with its axis unless the stage is 0.
+  const ShardingOptions& sharding() const;
   /// Returns one line with the replicas, the cross-device op and why it was chosen.
   std::string describe() const;
   /// Returns null for the strategies of one machine.

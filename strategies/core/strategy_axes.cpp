@@ -24,6 +24,23 @@ std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const
   return std::make_unique<GroupedChannel>(std::move(channels));
 }
 
+/// Returns the axis along which parameters are cut, empty if none is. Throws InvalidArgument for several.
+std::string axis_of_cuts(const std::string& strategy, const std::vector<at::Tensor>& parameters) {
+  std::string axis;
+  for (const auto& parameter : parameters) {
+    if (!is_cut(parameter)) continue;
+    const auto* part = sharded_parameter_of(parameter);
+    if (!axis.empty() && part->axis != axis) {
+      throw InvalidArgument(c10::str("[", strategy,
+                                     "] expected an optimizer of parameters that are cut along one axis, but "
+                                     "got some along ",
+                                     axis, " and some along ", part->axis));
+    }
+    axis = part->axis;
+  }
+  return axis;
+}
+
 }  // namespace
 
 void Strategy::Core::open_axes() {
@@ -55,34 +72,33 @@ std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
   auto [stage, axis] = sharding;
-  std::string cut_axis;
-  for (const auto& parameter : parameters_of(optimizer)) {
+  const auto parameters = parameters_of(optimizer);
+  const std::string cut_axis = axis_of_cuts(config.name, parameters);
+  std::string axis_of_shards;
+  for (const auto& parameter : parameters) {
+    if (!is_slice(parameter)) continue;
     const auto* shard = sharded_parameter_of(parameter);
-    if (shard != nullptr && shard->dim) {
-      if (!cut_axis.empty() && cut_axis != shard->axis) {
-        throw InvalidArgument(
-            c10::str("[", config.name,
-                     "] expected an optimizer of parameters that are cut along one axis, but "
-                     "got some along ",
-                     cut_axis, " and some along ", shard->axis));
-      }
-      cut_axis = shard->axis;
-      continue;
-    }
-    if (shard != nullptr && mesh.cuts_models()) {
+    if (mesh.cuts_models()) {
       throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
                                      mesh.str(), ", along which models are cut, but got '", shard->name,
                                      "'"));
     }
-    if (shard == nullptr || (stage == 3 && shard->axis == axis)) continue;
-    if (stage != 0) {
-      throw InvalidArgument(c10::str("[", config.name,
-                                     "] sharding: expected an optimizer of shards along one "
-                                     "axis without sharding of its own, but got one along the axis ",
-                                     shard->axis, " and stage ", stage, " over ", axis));
+    const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
+    if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {
+      throw InvalidArgument(c10::str(
+          "[", config.name,
+          "] sharding: expected an optimizer of shards along one axis, and stage 3 over it or stage 0, but "
+          "got one along the axis ",
+          shard->axis,
+          fits ? " and one along " + axis_of_shards : c10::str(", and stage ", stage, " over ", axis)));
     }
+    axis_of_shards = shard->axis;
+  }
+  if (!axis_of_shards.empty()) {
     stage = 3;
-    axis = shard->axis;
+    axis = axis_of_shards;
+  } else if (stage == 3) {
+    stage = 0;  // Its parameters are outside of units.
   }
   GradientSharding opened{.stage = stage};
   if (!cut_axis.empty()) {
@@ -109,10 +125,10 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   const auto fail = [&](const std::string& text) {
     throw InvalidArgument("[" + config.name + "] sharding: " + text);
   };
-  if (sharding.stage < 0 || sharding.stage > 2)
-    fail("expected stage 0, 1 or 2, but got " + std::to_string(sharding.stage));
+  if (sharding.stage < 0 || sharding.stage > 3)
+    fail("expected a stage from 0 to 3, but got " + std::to_string(sharding.stage));
   if (sharding.stage == 0 && !sharding.axis.empty())
-    fail("expected a stage of 1 or 2 with the axis " + sharding.axis + ", but got 0");
+    fail("expected a stage from 1 to 3 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
   if (mesh.cuts_models()) fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
   if (config.gradient_compression)
@@ -139,6 +155,10 @@ std::vector<CollectiveChannel*> Strategy::Core::called_channels() const {
 
 const Mesh& Strategy::mesh() const {
   return core_->mesh;
+}
+
+const ShardingOptions& Strategy::sharding() const {
+  return core_->sharding;
 }
 
 }  // namespace lockstep

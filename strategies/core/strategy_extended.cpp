@@ -120,6 +120,19 @@ std::vector<const ShardedParameters*> StrategyExtended::optimizer_parts(
   return parts;
 }
 
+std::vector<OptimizerOnReplica> StrategyExtended::optimizers_on_replicas(
+    const torch::optim::Optimizer& optimizer) const {
+  std::vector<OptimizerOnReplica> optimizers;
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  for (int replica = 0; group && replica < strategy_.num_local_replicas(); ++replica) {
+    optimizers.push_back({.sharding_stage = group->sharding_stage(),
+                          .num_parts = group->num_parts(),
+                          .reducer = group->reducer(replica),
+                          .part = group->sharded(replica)});
+  }
+  return optimizers;
+}
+
 std::vector<torch::Tensor> StrategyExtended::gradient_buckets(
     const torch::optim::Optimizer& optimizer) const {
   std::vector<torch::Tensor> tensors;

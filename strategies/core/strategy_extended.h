@@ -14,8 +14,17 @@
 
 namespace lockstep {
 
+class GradientReducer;
 class ShardedParameters;
 class Strategy;
+
+/// An optimizer on one local replica; see StrategyExtended::optimizers_on_replicas().
+struct OptimizerOnReplica {
+  int sharding_stage = 0;                    ///< 3 if its parameters are shards; see ShardedModule
+  int num_parts = 1;                         ///< replicas that hold different parts
+  const GradientReducer* reducer = nullptr;  ///< sums its gradients; null if there are no other replicas
+  const ShardedParameters* part = nullptr;   ///< the replica's part of its state; null if it has all of it
+};
 
 /// The lower-level calls of tf.distribute, for use between runs. Holds a reference to its strategy. With
 /// several workers, reduce_to(), batch_reduce_to(), broadcast_to(), gather_tensors() and
@@ -69,6 +78,10 @@ class StrategyExtended {
   /// another replica of lower id has, too. Empty if the state is not sharded, and if scope() did not make the
   /// optimizer. Use the parts between runs; they live as long as the optimizer.
   std::vector<const ShardedParameters*> optimizer_parts(const torch::optim::Optimizer& optimizer) const;
+
+  /// Returns the optimizer, which may be any replica's, on each local replica, for those who measure it.
+  /// Empty if scope() did not make it. Use the pointers between runs; they live as long as the optimizer.
+  std::vector<OptimizerOnReplica> optimizers_on_replicas(const torch::optim::Optimizer& optimizer) const;
 
   /// Returns the flat tensors in which the gradients of all local replicas are summed for this optimizer,
   /// which may be any replica's. Its gradients are parts of them. Empty if nothing is summed. Call it between

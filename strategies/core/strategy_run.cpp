@@ -103,6 +103,7 @@ void Strategy::Core::reset_after_failure(const std::vector<CollectiveChannel*>& 
                                          const OptimizerGroups& groups) {
   for (const auto& group : groups) group->check_steps();
   for (auto* channel : channels) channel->reset();
+  for (const auto& binding : bindings) binding->reset();
   for (auto& state : states) state.accumulations = 0;
   for (const auto& group : groups) {
     for (int local = 0; local < static_cast<int>(states.size()); ++local) {
@@ -131,8 +132,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
     const ReplicaBackends backends = core.collectives->backends(local);
     const std::vector<ReplicaBackends> axes = core.axis_backends(local);
-    const ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device,
-                                         state.waits, axes, &state.rank_generator);
+    ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device, state.waits,
+                                   axes, &state.rank_generator);
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
                            are_all_here ? &axes : nullptr);
@@ -141,6 +142,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     } else {
       fn(replica);
     }
+    in_run.finish();
     for (auto* channel : channels) channel->leave(local);
   };
   const auto release_others = [&](int local, std::exception_ptr error) {

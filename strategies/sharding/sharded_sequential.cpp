@@ -13,9 +13,12 @@ struct ElementsOfUnit final : torch::nn::Module {
   using Module::Module;
 };
 
-int64_t bytes_of(const torch::nn::Module& module) {
+/// Returns the bytes of the parameters that a unit of this element would cut. Those of units in it are cut
+/// already, and other ranks may have more or less of them.
+int64_t bytes_to_cut(const torch::nn::Module& module) {
   int64_t bytes = 0;
-  for (const auto& parameter : module.parameters()) bytes += static_cast<int64_t>(parameter.nbytes());
+  for (const auto& parameter : module.parameters())
+    bytes += is_shard(parameter) ? 0 : static_cast<int64_t>(parameter.nbytes());
   return bytes;
 }
 
@@ -30,7 +33,7 @@ ShardedSequentialImpl::ShardedSequentialImpl(const std::vector<ElementFactory>& 
   for (size_t i = 0; i < elements.size(); ++i) {
     open.push_back(elements[i].make());
     names.push_back(elements[i].name.empty() ? std::to_string(i) : elements[i].name);
-    bytes += bytes_of(*open.back().ptr());
+    bytes += bytes_to_cut(*open.back().ptr());
     if (bytes < std::max<int64_t>(1, policy.min_unit_bytes) && i + 1 < elements.size()) continue;
     close_unit(options, names, std::exchange(open, {}));
     names.clear();

@@ -23,7 +23,7 @@ namespace lockstep {
 /// Decides which elements of a sequence form a unit.
 struct UnitPolicy {
   /// Elements join a unit until it has parameters, and at least this many bytes of them. 0: each element with
-  /// parameters is a unit.
+  /// parameters is a unit. Parameters of units in an element do not count.
   int64_t min_unit_bytes = 0;
 };
 

@@ -16,6 +16,10 @@ struct UnitOptions {
   bool keep_until_backward = false;
   /// The unit's name in errors. Empty: its block's type.
   std::string name{};
+  /// Gathers the unit while the one before it computes, once the order of units is known, and sums its
+  /// gradients while backward goes on, for the memory of one unit more in forward and two more in backward.
+  /// The same on all ranks.
+  bool overlap = true;
 };
 
 /// Returns options that cut a unit's parameters over the replicas along an axis.

@@ -55,6 +55,21 @@ TEST_F(OwnJob, TrainsAGptOfTheSizeOfItsPeers) {
   }
 }
 
+TEST_F(OwnJob, CountsWholeParametersOfAShardedGpt) {
+  for (const char* name : {"mirrored", "workers"}) {
+    for (const int stage : {1, 3}) {
+      Command job = command(name, 2);
+      job.arguments.insert(job.arguments.end(), {"--model", "gpt", "--sequence-length", "16", "--sharding",
+                                                 std::to_string(stage)});
+      RemoteTraining training(job);
+      EXPECT_EQ(training.num_parameters(),
+                (256 + 16) * 384 + 6 * (12 * 384 * 384 + 13 * 384) + 2 * 384 + 256 * 384)
+          << name << ", stage " << stage;
+      EXPECT_GT(training.seconds_for(1), 0) << name << ", stage " << stage;
+    }
+  }
+}
+
 TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
   for (const char* name : {"mirrored", "independent"}) {
     const auto peak = [&](int num_replicas) {

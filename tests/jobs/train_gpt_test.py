@@ -1,103 +1,26 @@
 #!/usr/bin/env python3
 """train_gpt: replicas and workers train as one device does, a killed training resumes bit by bit, and bad input is named."""
 
-import array
 import json
 import math
-import os
 import pathlib
 import re
-import secrets
 import shlex
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
-import time
 import unittest
 
-import saved_state
 import workers
-
-PROGRAM = os.environ["TRAIN_GPT"]
-TIMEOUT = 300
-# A model of 3,000 parameters, whose sequences a step of 10 cannot share evenly among 4 replicas.
-TINY = ["--layers", "2", "--hidden", "16", "--heads", "2", "--sequence-length", "24", "--limit-test", "8",
-        "--sample-tokens", "8", "--threads", "1"]
-PARITY = [*TINY, "--steps", "20", "--test-every", "7", "--global-batch-size", "10", "--precision", "float64"]
+from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, digests_of, newest, test_losses, train
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def train(*arguments, check=True, **options):
-    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False,
-                            env=workers.clean_environment(), **options)
-    if check and result.returncode != 0:
-        raise AssertionError(f"exit code {result.returncode}:\n{result.stdout}{result.stderr}")
-    return result
-
-
-def newest(folder):
-    return max(folder.glob("checkpoint-*"))
-
-
-def weights_of(folder):
-    """The parameters of the newest checkpoint, by their names."""
-    model = saved_state.load(newest(folder) / "state.pt")["model"]
-    return {name: array.array("d", values) for name, values in model.items()}
-
-
-def digests_of(folder):
-    """The checksums of the model, the optimizer, and each replica's own state."""
-    manifest = json.loads((newest(folder) / "manifest.json").read_text(encoding="utf-8"))
-    return manifest["step"], {part["name"]: part["sha256"] for part in manifest["files"][0]["parts"]
-                              if part["name"].startswith(("model.", "optimizers.", "replicas."))}
-
-
-def test_losses(output):
-    return [float(loss) for loss in re.findall(r"^epoch \d+/\d+ .*  test loss (\S+)", output, re.MULTILINE)]
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def start(self, *arguments, environment=None):
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=environment or workers.clean_environment())
-        self.addCleanup(lambda: (process.kill(), process.communicate()))
-        return process
-
-
-class ParityTest(Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.shared.cleanup)
-        folder = pathlib.Path(cls.shared.name) / "alone"
-        cls.output = train(*PARITY, "--backup-dir", folder).stdout
-        cls.weights = weights_of(folder)
-        cls.losses = test_losses(cls.output)
-
-    def check_like_one_device(self, folder, output):
-        weights = weights_of(folder)
-        self.assertEqual(weights.keys(), self.weights.keys())
-        self.assertEqual(sum(map(len, weights.values())), sum(map(len, self.weights.values())))
-        largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-        self.assertLess(largest, 1e-12)
-        self.assertEqual(test_losses(output), self.losses)
-
+class ParityTest(ParityCase):
     def test_one_device_learns(self):
         self.assertEqual(len(self.losses), 3)
         self.assertLess(self.losses[2], self.losses[0])
-        self.assertEqual(newest(pathlib.Path(self.shared.name) / "alone").name, "checkpoint-000000000020")
+        self.assertEqual(newest(self.alone).name, "checkpoint-000000000020")
 
     def test_two_and_four_replicas(self):
         for replicas in (2, 4):
@@ -122,11 +45,8 @@ class ParityTest(Case):
         self.check_like_one_device(self.folder, output)
 
     def test_two_workers(self):
-        hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
-        environment = workers.clean_environment() | {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
         # Worker 1 writes nothing, but every worker is started with the same flags.
-        started = [self.start(*PARITY, "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index", rank,
-                              "--backup-dir", self.folder, environment=environment) for rank in range(2)]
+        started = self.start_workers(2, *PARITY, "--backup-dir", self.folder)
         outputs = [process.communicate(timeout=TIMEOUT) for process in started]
         self.assertEqual([process.returncode for process in started], [0, 0], outputs)
         self.check_like_one_device(self.folder, outputs[0][0])
@@ -145,14 +65,6 @@ class ResumeTest(Case):
         cls.output = train(*cls.TRAINING, "--backup-dir", folder).stdout
         cls.digests = digests_of(folder)
         assert cls.digests[0] == 60, cls.digests
-
-    def await_step(self, step, process):
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and process.poll() is None:
-            if max((int(path.name[-12:]) for path in self.folder.glob("checkpoint-*")), default=0) >= step:
-                return
-            time.sleep(0.002)
-        self.fail(f"no checkpoint of step {step}; exit code {process.poll()}")
 
     def test_a_killed_training_resumes_to_the_same_bits(self):
         for step in (10, 30, 55):  # within each of the three epochs, the last one of which is shorter

@@ -3,6 +3,7 @@
 
 import argparse
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,8 @@ class FaultCampaignTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
 
-    def job(self):
-        arguments = argparse.Namespace(program="/no/such/program", data="generated", transport="tcp")
+    def job(self, sharding=0):
+        arguments = argparse.Namespace(programs="/no/such/folder", data="generated", transport="tcp", sharding=sharding)
         return fault_campaign_job.Job(arguments, self.root)
 
     def start(self, *arguments):
@@ -44,6 +45,14 @@ class FaultCampaignTest(unittest.TestCase):
     def test_only_memory_of_links_counts_as_shared(self):
         self.assertTrue(fault_campaign_job.shares_memory(self.start(MAP_AND_WAIT, "lockstep").pid))
         self.assertFalse(fault_campaign_job.shares_memory(self.start(MAP_AND_WAIT, "other").pid))
+
+    def test_a_stage_of_sharding_takes_a_language_model(self):
+        self.assertIn("/no/such/folder/train_images", self.job().command)
+        shutil.rmtree(self.root / "tmp")
+        command = self.job(sharding=3).command
+        self.assertIn("/no/such/folder/train_gpt", command)
+        self.assertEqual(command[command.index("--sharding") + 1], "3")
+        self.assertNotIn("--data", command)
 
     def test_a_training_that_leaves_nothing_has_left_nothing(self):
         self.assertEqual(self.job().left_behind(), [])

@@ -43,7 +43,7 @@ double ExponentialMovingAverage::next_decay() const {
 void ExponentialMovingAverage::look_for_roll_backs(const FitState& state) {
   if (state.num_roll_backs == num_roll_backs_) return;
   num_roll_backs_ = state.num_roll_backs;
-  if (!average_->is_finite()) average_->clear();
+  if (!average_->is_finite(state.objects())) average_->clear();
 }
 
 void ExponentialMovingAverage::on_step_end(FitState& state) {

@@ -2,18 +2,47 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <torch/utils.h>
+#include <torch/types.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/replicas/buffer_aggregation.h"
-#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/training/callbacks/internal/monitor_check.h"
 #include "lockstep/training/formats/state_view.h"
-#include "lockstep/training/state/internal/replica_states.h"
-#include "lockstep/training/state/internal/sharded_states.h"
+#include "lockstep/training/state/internal/model_copies.h"
 
 namespace lockstep {
+namespace {
+
+/// Returns weights as save_copies() does. Earlier versions saved a list of all tensors of each replica.
+StateValue weights_by_name(const StateView& saved, const torch::nn::Module& module) {
+  if (saved.value().get_if<StateValue::List>() == nullptr) return saved.value();
+  const auto items = saved.items();
+  if (items.empty()) return {};
+  const auto names = named_state(module);
+  const size_t size = std::max<size_t>(names.size(), 1);
+  if (items.size() % size != 0) saved.fail("weights of this model", "others");
+  const size_t num_parameters = module.named_parameters().size();
+  StateValue::Dict parameters;
+  StateValue::Dict buffers;
+  for (size_t i = 0; i < size; ++i) {
+    std::vector<torch::Tensor> of_replicas;
+    for (size_t at = i; at < items.size(); at += size) of_replicas.push_back(items[at].tensor());
+    if (i < num_parameters) {
+      parameters.add(names[i].first, of_replicas.front());
+    } else {
+      buffers.add(names[i].first, torch::stack(of_replicas));
+    }
+  }
+  StateValue::Dict weights;
+  weights.add("parameters", std::move(parameters));
+  weights.add("buffers", std::move(buffers));
+  return weights;
+}
+
+}  // namespace
 
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
     : options_(options), monitor_("EarlyStopping", options.monitor) {
@@ -23,6 +52,8 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
                                    "; 1 stops after the first epoch that is not better, as Keras's 0 does"));
   }
 }
+
+EarlyStopping::~EarlyStopping() = default;
 
 void EarlyStopping::on_fit_begin(FitState& state) {
   check_monitor(monitor_, state);
@@ -37,13 +68,8 @@ void EarlyStopping::on_epoch_end(FitState& state) {
     best_epoch_ = state.epoch;
     epochs_without_ = 0;
     if (!options_.restore_best) return;
-    const torch::NoGradGuard no_grad;
-    best_.clear();
-    for (const auto& module : state.objects().modules) {
-      refuse_shards("EarlyStopping with restore_best", *module);
-      auto& copies = best_.emplace_back();
-      for (const auto& [name, tensor] : named_state(*module)) copies.push_back(tensor.detach().clone());
-    }
+    best_.clear();  // first, since memory may not hold two copies
+    best_ = copies_of_model(state.strategy(), state.objects().modules);
   } else {
     ++epochs_without_;
     stop_where_due(state);
@@ -61,14 +87,8 @@ StateValue EarlyStopping::state(FitState& fit) {
   state.add("best", saved_number(monitor_.best()));
   state.add("best_epoch", best_epoch_);
   state.add("epochs_without", epochs_without_);
-  std::vector<torch::Tensor> own;
-  for (const auto& of_replica : best_) own.insert(own.end(), of_replica.begin(), of_replica.end());
-  StateValue::List weights;
-  if (options_.restore_best) {
-    // The replicas' buffers differ.
-    for (auto& tensor : gather_of_replicas(fit.strategy(), own)) weights.emplace_back(std::move(tensor));
-  }
-  state.add("weights", std::move(weights));
+  state.add("weights",
+            best_.empty() ? StateValue() : save_copies(fit.strategy(), fit.objects().modules, best_));
   return state;
 }
 
@@ -77,47 +97,19 @@ void EarlyStopping::restore(FitState& fit, const StateView& saved) {
   best_epoch_ = saved.at("best_epoch").count();
   epochs_without_ = saved.at("epochs_without").count();
   best_.clear();
-  const auto weights = saved.at("weights").items();
-  if (options_.restore_best && !weights.empty()) {
-    const size_t size = named_state(*fit.objects().modules.front()).size();
-    const auto replicas = weights.size() / std::max<size_t>(size, 1);
-    const bool is_same_number = static_cast<int>(replicas) == fit.strategy().num_ranks();
-    if (replicas * size != weights.size()) saved.at("weights").fail("weights of this model", "others");
-    const auto rules = buffer_aggregations(*fit.objects().modules.front());
-    for (size_t local = 0; local < fit.objects().modules.size(); ++local) {
-      const size_t replica = local + static_cast<size_t>(fit.strategy().first_local_replica());
-      auto& copies = best_.emplace_back();
-      size_t at = 0;
-      for (const auto& [name, tensor] : named_state(*fit.objects().modules[local])) {
-        if (is_same_number) {
-          copies.push_back(weights[replica * size + at++].tensor_like(tensor));
-          continue;
-        }
-        std::vector<torch::Tensor> of_replicas;
-        for (size_t other = 0; other < replicas; ++other)
-          of_replicas.push_back(weights[other * size + at].tensor_like(tensor));
-        ++at;
-        const auto rule = rules.find(name);
-        if (rule == rules.end()) {  // a parameter, which is equal on all
-          copies.push_back(of_replicas.front());
-        } else if (rule->second == BufferAggregation::kSum && replica != 0) {
-          copies.push_back(torch::zeros_like(tensor));
-        } else {
-          copies.push_back(aggregate_values(name, rule->second, of_replicas));
-        }
-      }
-    }
+  const StateView weights = saved.at("weights");
+  if (options_.restore_best && !weights.is_none()) {
+    const auto& modules = fit.objects().modules;
+    const StateValue by_name = weights_by_name(weights, *modules.front());
+    if (by_name.get_if<StateValue::Dict>() != nullptr)
+      best_ = load_copies(fit.strategy(), modules, StateView(by_name, "EarlyStopping", "['weights']"));
   }
   stop_where_due(fit);
 }
 
 void EarlyStopping::on_fit_end(FitState& state) {
   if (best_.empty()) return;
-  const torch::NoGradGuard no_grad;
-  for (size_t replica = 0; replica < best_.size(); ++replica) {
-    const auto tensors = named_state(*state.objects().modules[replica]);
-    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].second.detach().copy_(best_[replica][i]);
-  }
+  put_back_copies(state.strategy(), state.objects().modules, best_);
   best_.clear();
 }
 

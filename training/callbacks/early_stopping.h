@@ -8,11 +8,14 @@
 
 namespace lockstep {
 
+struct ModelCopy;
+
 struct EarlyStoppingOptions {
   MonitorOptions monitor{};
   /// Stops after this many epochs in a row without a better value. 1 or more; Keras's 0 is 1 here.
   int64_t patience = 3;
-  /// Restores the parameters and buffers of the best epoch at the end of fit().
+  /// Restores the parameters and buffers of the best epoch at the end of fit(). Each replica keeps a copy of
+  /// its own until then, of shards if the model is sharded.
   bool restore_best = false;
 };
 
@@ -27,6 +30,7 @@ class EarlyStopping : public Callback {
  public:
   /// Throws InvalidArgument if the patience is below 1 or the monitor's min_delta is negative.
   explicit EarlyStopping(const EarlyStoppingOptions& options = {});
+  ~EarlyStopping() override;
 
   void on_fit_begin(FitState& state) override;
   void on_epoch_end(FitState& state) override;
@@ -44,7 +48,7 @@ class EarlyStopping : public Callback {
   Monitor monitor_;
   int64_t best_epoch_ = 0;
   int64_t epochs_without_ = 0;
-  std::vector<std::vector<torch::Tensor>> best_;  // per replica
+  std::vector<ModelCopy> best_;  // of each local replica
 };
 
 }  // namespace lockstep

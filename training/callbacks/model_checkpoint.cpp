@@ -3,12 +3,14 @@
 #include <c10/util/StringUtil.h>
 
 #include <filesystem>
-#include <variant>
+#include <functional>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/training/callbacks/internal/monitor_check.h"
-#include "lockstep/training/checkpoints/weights_file.h"
+#include "lockstep/training/checkpoints/internal/divided_weights.h"
+#include "lockstep/training/formats/internal/state_archive.h"
 #include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/state/internal/whole_tensors.h"
 
 namespace lockstep {
 
@@ -86,15 +88,15 @@ void ModelCheckpoint::on_fit_end(FitState& state) {
 void ModelCheckpoint::save(FitState& state, const std::vector<std::string>& names) {
   TrainingProgress progress = state.progress();
   progress.epoch = state.epoch;  // the epoch at whose end this is saved
-  const StateValue::Dict snapshot = training_->snapshot(progress);
-  if (!state.is_chief()) return;
-  NamedTensors weights;
-  for (const auto& entry : snapshot.find("model")->get_if<StateValue::Dict>()->entries)
-    weights.emplace_back(std::get<std::string>(entry.key), *entry.value.get_if<torch::Tensor>());
+  const auto collected = training_->collect(progress);
+  const NamedTensors weights = divided_weights(collected);
   for (const auto& name : names) {
     const std::string path = options_.folder + "/" + name;
-    save_state_file(path + ".pt", snapshot);
-    save_weights(path + ".safetensors", weights);
+    std::function<void(WholeTensors&)> write;
+    if (state.is_chief())
+      write = [&](WholeTensors& whole) { save_state_archive(path + ".pt", collected.own, std::ref(whole)); };
+    write_whole_tensors(state.strategy(), collected.shared, collected.own, write);
+    save_divided_weights(path + ".safetensors", state.strategy(), weights);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "lockstep/training/callbacks/internal/step_memory.h"
 #include "lockstep/training/reporting/html/report.h"
 #include "lockstep/training/state/memory_by_part.h"
+#include "lockstep/training/state/memory_of_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -74,6 +75,7 @@ void RecordRun::measure_memory(const FitState& state) {
   const auto& objects = state.objects();
   record_.memory = memory_by_part(objects.strategy, objects.modules, objects.optimizers);
   record_.memory->activations = step_memory_->bytes();
+  record_.memory->ranks = memory_of_ranks(objects.strategy, objects.modules, objects.optimizers);
   add_peak(*record_.memory, objects.strategy);
 }
 
@@ -149,7 +151,11 @@ void RecordRun::finish(RunStatus status, const std::string& reason) {
   totals.start_up_seconds = seconds_between(options_.began, training_began_.value_or(now));
   if (!record_.steps.empty()) totals.steps = std::max(totals.steps, record_.steps.back().step);
   step_memory_.reset();
-  if (record_.memory) json_lines_->write(with_kind("memory", metric_row(*record_.memory)));
+  if (record_.memory) {
+    json_lines_->write(with_kind("memory", metric_row(*record_.memory)));
+    for (const auto& rank : record_.memory->ranks)
+      json_lines_->write(with_kind("memory_of_rank", metric_row(rank)));
+  }
   json_lines_->write(with_kind("end", metric_row(totals)));
   tensorboard_.end_session(status == RunStatus::kFailed ? SessionStatus::kFailure : SessionStatus::kSuccess);
   write_report(record_, paths_.report());

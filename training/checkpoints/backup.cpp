@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <cmath>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/checkpoint_shards.h"
 #include "lockstep/training/state/internal/text_tensor.h"
+#include "lockstep/training/state/internal/whole_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -228,15 +230,15 @@ void Backup::step_done(const TrainingProgress& progress) {
   if (is_due(progress)) save(progress);
 }
 
-StateValue::Dict Backup::take(const TrainingProgress& progress, StateValue more) {
-  StateValue::Dict state =
-      training_.snapshot(progress, is_sharded_ ? shard_of_worker(strategy_) : StateShard());
+TrainingState::Collected Backup::take(const TrainingProgress& progress, StateValue more) {
+  auto collected = training_.collect(progress, is_sharded_ ? shard_of_worker(strategy_) : StateShard());
   note(progress);
   is_restored_ = false;
-  if (!store_) return state;
-  state.add("more", std::move(more));
-  state.add("configuration", options_.configuration);
-  return state;
+  collected.shared.add("more", more);
+  if (!store_) return collected;
+  collected.own.add("more", std::move(more));
+  collected.own.add("configuration", options_.configuration);
+  return collected;
 }
 
 CheckpointManifest Backup::manifest_of(const TrainingProgress& progress, bool is_best) const {
@@ -247,10 +249,26 @@ void Backup::write(const CheckpointManifest& manifest, const StateValue::Dict& s
   store_->save(manifest, shard_file_name(0), [&](PartSink& sink) { write_state_archive(state, sink); });
 }
 
-void Backup::save_shard(const CheckpointManifest& manifest, const StateValue::Dict& shard,
+/// Puts the tensors together that the replicas hold in parts, one after another, and has the worker with the
+/// store write them.
+void Backup::write_divided(const CheckpointManifest& manifest, const TrainingState::Collected& collected) {
+  std::function<void(WholeTensors&)> write;
+  if (store_) {
+    write = [&](WholeTensors& whole) {
+      store_->save(manifest, shard_file_name(0),
+                   [&](PartSink& sink) { write_state_archive(collected.own, sink, std::ref(whole)); });
+    };
+  }
+  write_whole_tensors(strategy_, collected.shared, collected.own, write);
+}
+
+void Backup::save_shard(const CheckpointManifest& manifest, const TrainingState::Collected& collected,
                         bool in_background) {
+  // This worker's share of the whole tensors, which is about as much as its replicas hold.
+  StateValue::Dict shard = with_whole_tensors(strategy_, collected.shared,
+                                              in_background ? host_copy(collected.own) : collected.own);
   shards_ = std::make_unique<ShardedCheckpoint>(strategy_, options_.folder, store_.get(), manifest);
-  shards_->write(shard, in_background);
+  shards_->write(std::move(shard), in_background);
   if (!in_background) commit_shards(true);
 }
 
@@ -271,30 +289,32 @@ void Backup::commit_written() {
 }
 
 void Backup::save(const TrainingProgress& progress, StateValue more, bool is_best) {
-  const StateValue::Dict state = take(progress, std::move(more));
+  const auto collected = take(progress, std::move(more));
   const CheckpointManifest manifest = manifest_of(progress, is_best);
+  const bool is_divided = !divided_tensors_in(StateValue(collected.shared)).empty();
   attempt([&] { await_writing(); }, kContinues);
   attempt(
       [&] {
         if (is_sharded_) {
-          save_shard(manifest, state, options_.asynchronous);
-        } else if (store_ && options_.asynchronous) {
-          writing_ = in_background([this, manifest, copy = host_copy(state)] { write(manifest, copy); });
+          save_shard(manifest, collected, options_.asynchronous);
+        } else if (is_divided || !options_.asynchronous) {
+          write_divided(manifest, collected);
         } else if (store_) {
-          write(manifest, state);
+          writing_ =
+              in_background([this, manifest, copy = host_copy(collected.own)] { write(manifest, copy); });
         }
       },
       kContinues);
 }
 
 void Backup::save_and_wait(const TrainingProgress& progress, StateValue more, bool is_best) {
-  const StateValue::Dict state = take(progress, std::move(more));
+  const auto collected = take(progress, std::move(more));
   const CheckpointManifest manifest = manifest_of(progress, is_best);
   attempt([&] { await_writing(); });
   if (is_sharded_) {
-    save_shard(manifest, state, false);
-  } else if (store_) {
-    write(manifest, state);
+    save_shard(manifest, collected, false);
+  } else {
+    write_divided(manifest, collected);
   }
 }
 

@@ -28,7 +28,9 @@ struct BackupOptions {
   /// If true, finish() removes the checkpoints.
   bool delete_on_success = false;
   /// If true, checkpoints are copied to host memory and written by a background thread while training
-  /// continues.
+  /// continues. If parameters or optimizers' states are sharded, worker 0 puts them together one after
+  /// another and writes each at once, so that it never holds all of them: training waits for the disk then,
+  /// unless `sharded` is set.
   bool asynchronous = true;
   /// If true, all workers write each checkpoint together, each one a part of the parameters and optimizer
   /// states in its own file. They must share the folder, for instance on a network file system. Such a
@@ -149,10 +151,12 @@ class Backup {
   TrainingProgress restore_state(const StateValue& state, const std::string& source);
   Loaded read_from_chief();
   void note(const TrainingProgress& progress);
-  StateValue::Dict take(const TrainingProgress& progress, StateValue more);
+  TrainingState::Collected take(const TrainingProgress& progress, StateValue more);
   CheckpointManifest manifest_of(const TrainingProgress& progress, bool is_best) const;
   void write(const CheckpointManifest& manifest, const StateValue::Dict& state);
-  void save_shard(const CheckpointManifest& manifest, const StateValue::Dict& shard, bool in_background);
+  void write_divided(const CheckpointManifest& manifest, const TrainingState::Collected& collected);
+  void save_shard(const CheckpointManifest& manifest, const TrainingState::Collected& collected,
+                  bool in_background);
   void commit_shards(bool waits);
   void await_writing();
   template <typename Act>

@@ -9,6 +9,7 @@
 #include "lockstep/runtime/base/files/internal/input_file.h"
 #include "lockstep/runtime/base/files/internal/replaced_file.h"
 #include "lockstep/training/formats/internal/safetensors_header.h"
+#include "lockstep/training/formats/internal/tensor_maker.h"
 
 namespace lockstep {
 namespace {
@@ -59,23 +60,47 @@ SafetensorsEntry entry_of(const std::string& name, const torch::Tensor& tensor) 
   return {.name = name, .dtype = dtype_name(name, tensor.scalar_type()), .shape = tensor.sizes().vec()};
 }
 
+std::vector<SafetensorsEntry> entries_of(const NamedTensors& tensors) {
+  std::vector<SafetensorsEntry> entries;
+  entries.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) entries.push_back(entry_of(name, tensor));
+  return entries;
+}
+
+/// Returns the bytes to write.
+torch::Tensor written(const std::string& name, const torch::Tensor& tensor, const TensorMaker& make) {
+  if (tensor.is_meta() && !make) {
+    throw InvalidArgument("[save_safetensors] tensor '" + name +
+                          "': expected one with values, but got one without");
+  }
+  const torch::Tensor values = tensor.is_meta() ? make(tensor) : tensor;
+  return values.detach().to(torch::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
 }  // namespace
+
+NamedTensors in_safetensors_order(const NamedTensors& tensors) {
+  const std::map<std::string, torch::Tensor> by_name(tensors.begin(), tensors.end());
+  NamedTensors ordered;
+  for (const auto& entry : place_safetensors(entries_of(tensors), {}).tensors)
+    ordered.emplace_back(entry.name, by_name.at(entry.name));
+  return ordered;
+}
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  std::map<std::string, torch::Tensor> by_name;
-  std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, tensor] : tensors) {
-    entries.push_back(entry_of(name, tensor));
-    by_name.emplace(name, tensor);
-  }
-  const SafetensorsHeader header = place_safetensors(std::move(entries), metadata);
+  save_safetensors(path, tensors, metadata, {});
+}
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata, const TensorMaker& make) {
+  const std::map<std::string, torch::Tensor> by_name(tensors.begin(), tensors.end());
+  const SafetensorsHeader header = place_safetensors(entries_of(tensors), metadata);
   const std::string bytes = write_safetensors_header(header);
   ReplacedFile file(path);
   file.write(bytes.data(), bytes.size());
   for (const auto& entry : header.tensors) {
-    const auto tensor =
-        by_name.at(entry.name).detach().to(torch::kCPU).resolve_conj().resolve_neg().contiguous();
+    const auto tensor = written(entry.name, by_name.at(entry.name), make);
     file.write(tensor.const_data_ptr(), tensor.nbytes());
   }
   file.commit();

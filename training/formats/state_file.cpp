@@ -72,7 +72,7 @@ class StorageTable {
         places_.emplace(Key(whole.storage().unsafeGetStorageImpl(), whole.scalar_type()), storages_.size());
     if (is_new) {
       // The copy has the same bytes in the same order: to() preserves the strides of a tensor without gaps.
-      storages_.push_back(whole.to(torch::kCPU));
+      storages_.push_back(whole.is_meta() ? whole : whole.to(torch::kCPU));
       kept_.push_back(whole);
       names_.push_back(name);
     }
@@ -103,6 +103,17 @@ class StorageTable {
   std::vector<std::string> names_;
   std::vector<torch::Tensor> kept_;  // so that no address is reused
 };
+
+/// Returns the values of a tensor that has none yet.
+torch::Tensor made(const torch::Tensor& tensor, const TensorMaker& make) {
+  if (!make) throw InvalidArgument("[save_state_file] expected tensors with values, but got one without");
+  const torch::Tensor values = make(tensor);
+  TORCH_CHECK(values.is_cpu() && values.sizes() == tensor.sizes() && values.strides() == tensor.strides() &&
+                  values.scalar_type() == tensor.scalar_type() &&
+                  values.nbytes() == values.storage().nbytes(),
+              "values of another tensor");
+  return values;
+}
 
 /// Writes to a file and ignores where parts end.
 class FileSink : public PartSink {
@@ -234,7 +245,7 @@ class StateReader {
 
 }  // namespace
 
-void write_state_archive(const StateValue& state, PartSink& sink) {
+void write_state_archive(const StateValue& state, PartSink& sink, const TensorMaker& make) {
   std::vector<std::string> names;
   visit_tensors(state, [&](const std::string& name, const torch::Tensor&) { names.push_back(name); });
   StorageTable table;
@@ -263,7 +274,9 @@ void write_state_archive(const StateValue& state, PartSink& sink) {
     add("data.pkl", "data.pkl", pickle.data(), pickle.size());
     add("byteorder", "byteorder", kByteOrder, std::char_traits<char>::length(kByteOrder));
     for (size_t i = 0; i < table.storages().size() && !failure; ++i) {
-      const torch::Tensor& tensor = table.storages()[i];
+      torch::Tensor tensor = table.storages()[i];
+      if (tensor.is_meta()) guarded([&] { tensor = made(tensor, make); });
+      if (failure) break;
       add("data/" + std::to_string(i), table.names()[i], tensor.numel() == 0 ? "" : tensor.const_data_ptr(),
           tensor.nbytes());
     }
@@ -278,9 +291,13 @@ StateValue read_state_archive(const InputFile& file) {
 }
 
 void save_state_file(const std::string& path, const StateValue& state) {
+  save_state_archive(path, state, {});
+}
+
+void save_state_archive(const std::string& path, const StateValue& state, const TensorMaker& make) {
   ReplacedFile file(path);
   FileSink sink(file);
-  write_state_archive(state, sink);
+  write_state_archive(state, sink, make);
   file.commit();
 }
 

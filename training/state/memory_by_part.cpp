@@ -2,52 +2,11 @@
 
 #include <sys/resource.h>
 
-#include <optional>
-#include <string>
-#include <unordered_set>
-
-#include "lockstep/runtime/base/errors.h"
-#include "lockstep/runtime/gradients/pending_gradient.h"
-#include "lockstep/training/formats/nested_value.h"
+#include "lockstep/training/state/internal/distinct_memory.h"
 #include "lockstep/training/state/internal/gpu_bytes.h"
-#include "lockstep/training/state/optimizer_state.h"
+#include "lockstep/training/state/internal/state_memory.h"
 
 namespace lockstep {
-namespace {
-
-/// Adds up the memory of tensors, each piece once.
-class DistinctMemory {
- public:
-  /// Returns the bytes of the tensor's memory, 0 if they were counted before.
-  int64_t add(const torch::Tensor& tensor) {
-    if (!tensor.defined() || is_pending(tensor)) return 0;
-    if (tensor.is_sparse()) return add(tensor._indices()) + add(tensor._values());
-    if (!tensor.has_storage()) return 0;
-    const auto& storage = tensor.storage();
-    if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return 0;
-    return static_cast<int64_t>(storage.nbytes());
-  }
-
- private:
-  std::unordered_set<const c10::StorageImpl*> seen_;
-};
-
-/// Returns nothing if the optimizer is not supported.
-std::optional<int64_t> state_bytes(const torch::optim::Optimizer& optimizer, DistinctMemory& memory) {
-  int64_t bytes = 0;
-  try {
-    visit_tensors(StateValue(optimizer_state(optimizer)),
-                  [&](const std::string& name, const torch::Tensor& tensor) {
-                    // Counts of steps may be made for the state alone.
-                    if (!name.ends_with(".step")) bytes += memory.add(tensor);
-                  });
-  } catch (const InvalidArgument&) {
-    return std::nullopt;
-  }
-  return bytes;
-}
-
-}  // namespace
 
 MemoryRecord memory_by_part(Strategy& strategy, const std::vector<ModulePointer>& modules,
                             const std::vector<torch::optim::Optimizer*>& optimizers) {
@@ -64,8 +23,10 @@ MemoryRecord memory_by_part(Strategy& strategy, const std::vector<ModulePointer>
     }
     for (const auto& buffer : module->buffers()) record.buffers += memory.add(buffer);
   }
-  for (const auto* optimizer : optimizers) {
-    const auto bytes = state_bytes(*optimizer, memory);
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    const auto on_replicas = strategy.extended().optimizers_on_replicas(*optimizers[i]);
+    const auto bytes =
+        state_bytes(*optimizers[i], i < on_replicas.size() ? on_replicas[i].part : nullptr, memory);
     if (!bytes) record.optimizer_state.reset();
     if (record.optimizer_state) *record.optimizer_state += *bytes;
   }

@@ -21,6 +21,7 @@
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
 #include "lockstep/training/optimizers/sparse_adam.h"
+#include "lockstep/training/state/internal/copied_states.h"
 #include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
@@ -33,14 +34,6 @@ double steps_of(const StateView& saved) {
   const double step = saved.at("step").number();
   if (!(step >= 0 && step < 1e15)) saved.at("step").fail("a number of steps");
   return step;
-}
-
-/// Returns the saved values for a parameter, or for the shard of one.
-torch::Tensor values_like(const StateView& saved, const torch::Tensor& parameter) {
-  const auto* shard = sharded_parameter_of(parameter);
-  if (shard == nullptr) return saved.tensor_like(parameter);
-  const auto whole = torch::empty({}, parameter.options().requires_grad(false)).expand(shard->sizes);
-  return shard_of_values(saved.tensor_like(whole), *shard);
 }
 
 /// Optimizers that Python's torch.optim has too; it makes no difference between plain and fused ones.
@@ -118,6 +111,27 @@ struct StateKind {
       if (kIsAdam && state->max_exp_avg_sq().defined()) saved.add("max_exp_avg_sq", state->max_exp_avg_sq());
     }
     return saved;
+  }
+
+  /// Returns a copy in new memory, on the same device.
+  static std::unique_ptr<torch::optim::OptimizerParamState> copy(
+      const torch::optim::OptimizerParamState& given) {
+    const auto copy_of = [](const torch::Tensor& tensor) {
+      return tensor.defined() ? tensor.detach().clone() : tensor;
+    };
+    auto state = std::make_unique<State>(static_cast<const State&>(given));
+    if constexpr (kFamily == Family::kSgd) {
+      state->momentum_buffer(copy_of(state->momentum_buffer()));
+    } else if constexpr (kFamily == Family::kAdagrad) {
+      state->sum(copy_of(state->sum()));
+    } else {
+      if constexpr (std::same_as<std::remove_cvref_t<decltype(state->step())>, torch::Tensor>)
+        state->step(copy_of(state->step()));
+      state->exp_avg(copy_of(state->exp_avg()));
+      state->exp_avg_sq(copy_of(state->exp_avg_sq()));
+      if constexpr (kIsAdam) state->max_exp_avg_sq(copy_of(state->max_exp_avg_sq()));
+    }
+    return state;
   }
 
   /// Returns the state of one parameter, or null if none was saved.
@@ -338,6 +352,21 @@ StateValue::Dict optimizer_state_with(const Optimizer& optimizer,
 StateValue::Dict state_of_tensor(const Optimizer& optimizer, size_t group, const torch::Tensor& tensor) {
   return with_kind(optimizer, [&]<typename Kind>(Kind) {
     return save_tensor_as<Kind>(optimizer, optimizer.param_groups()[group], tensor);
+  });
+}
+
+CopiedStates copied_states(const Optimizer& optimizer) {
+  return with_kind(optimizer, [&]<typename Kind>(Kind) {
+    CopiedStates copies;
+    for (const auto& [key, state] : optimizer.state()) copies.emplace(key, Kind::copy(*state));
+    return copies;
+  });
+}
+
+void put_back_states(Optimizer& optimizer, const CopiedStates& states) {
+  with_kind(optimizer, [&]<typename Kind>(Kind) {
+    optimizer.state().clear();
+    for (const auto& [key, state] : states) optimizer.state()[key] = Kind::copy(*state);
   });
 }
 

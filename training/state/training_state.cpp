@@ -1,5 +1,6 @@
 #include "lockstep/training/state/training_state.h"
 
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -7,12 +8,14 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/internal/sha256.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
+#include "lockstep/training/formats/internal/state_archive.h"
 #include "lockstep/training/formats/state_view.h"
 #include "lockstep/training/state/internal/checkpoint_shards.h"
 #include "lockstep/training/state/internal/metric_states.h"
 #include "lockstep/training/state/internal/replica_states.h"
 #include "lockstep/training/state/internal/sharded_states.h"
 #include "lockstep/training/state/internal/text_tensor.h"
+#include "lockstep/training/state/internal/whole_tensors.h"
 #include "lockstep/training/state/optimizer_state.h"
 #include "lockstep/training/state/state_dict.h"
 
@@ -140,16 +143,16 @@ void TrainingState::add_metric(std::vector<MetricAccess> replicas) {
     metrics_[local].push_back(std::move(replicas[local]));
 }
 
-/// A collective if parameters or an optimizer's state are sharded. Workers for which `is_wanted` is false get
-/// nothing.
-StateValue::Dict TrainingState::save_shared(bool is_wanted) const {
+/// A collective if an optimizer's state is sharded.
+StateValue::Dict TrainingState::save_shared() const {
+  std::vector<NamedTensors> parameters;
+  parameters.reserve(model_.size());
+  for (const auto& replica : model_) parameters.push_back(parameters_of(*replica));
   StateValue::Dict optimizers;
   for (const auto& [name, of_replicas] : optimizers_)
-    optimizers.add(name, whole_optimizer_state(*strategy_, of_replicas, is_wanted));
-  const NamedTensors parameters = whole_tensors(*strategy_, model_, parameters_of(*model_[0]), is_wanted);
-  if (!is_wanted) return {};
+    optimizers.add(name, divided_optimizer_state(*strategy_, of_replicas));
   StateValue::Dict shared;
-  shared.add("model", dict_of(parameters));
+  shared.add("model", dict_of(divided_tensors(*strategy_, parameters)));
   shared.add("optimizers", std::move(optimizers));
   return shared;
 }
@@ -173,6 +176,11 @@ void TrainingState::check_same_tensors(const StateValue::Dict& shared) const {
 }
 
 StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const StateShard& shard) {
+  const Collected collected = collect(progress, shard);
+  return with_whole_tensors(*strategy_, collected.shared, collected.own);
+}
+
+TrainingState::Collected TrainingState::collect(const TrainingProgress& progress, const StateShard& shard) {
   if (model_.empty()) throw InvalidArgument("[TrainingState] expected a model, but got none");
   const NamedTensors stacked = gather_buffers(*strategy_, model_);
   // On every worker, so that all learn of buffers that should be the same and differ.
@@ -180,25 +188,24 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const
   StateValue::Dict replicas = save_replicas(stacked);
   const StateValue metrics = metrics_.empty() ? StateValue() : save_metric_states(*strategy_, metrics_);
   const bool is_chief = strategy_->first_local_replica() == 0;
-  const bool is_wanted = is_chief || shard.count > 1;
-  StateValue::Dict shared = save_shared(is_wanted);
-  if (!is_wanted) return {};
+  const StateValue::Dict shared = save_shared();
+  StateValue::Dict own = shared;
   if (shard.count > 1) {
     check_same_tensors(shared);
-    shared = shard_of(shared, shard);
-    shared.add(kShardKey, mark_of(shard));
+    own = shard_of(shared, shard);
+    own.add(kShardKey, mark_of(shard));
   }
-  if (!is_chief) return shared;
+  if (!is_chief) return {shard.count > 1 ? std::move(own) : StateValue::Dict(), shared};
 
   StateValue::Dict lockstep;
   lockstep.add("format", kFormat);
   lockstep.add("version", LOCKSTEP_VERSION);
   StateValue::Dict state;
-  if (shard.count > 1) state.add(kShardKey, *shared.find(kShardKey));
+  if (shard.count > 1) state.add(kShardKey, *own.find(kShardKey));
   state.add("lockstep", std::move(lockstep));
-  state.add("model", save_model(*model_[0], *shared.find("model")->get_if<StateValue::Dict>(), buffers));
+  state.add("model", save_model(*model_[0], *own.find("model")->get_if<StateValue::Dict>(), buffers));
   state.add("replicas", std::move(replicas));
-  state.add("optimizers", *shared.find("optimizers"));
+  state.add("optimizers", *own.find("optimizers"));
   state.add("gradient_orders", save_gradient_orders());
   if (!scalers_.empty()) {
     const GradScalerState of_scaler = scalers_[0]->state();
@@ -209,12 +216,16 @@ StateValue::Dict TrainingState::snapshot(const TrainingProgress& progress, const
   }
   if (!metrics_.empty()) state.add("metrics", metrics);
   state.add("progress", save_progress(progress));
-  return state;
+  return {std::move(state), shared};
 }
 
 void TrainingState::save(const std::string& path, const TrainingProgress& progress) {
-  const StateValue::Dict state = snapshot(progress);
-  if (strategy_->first_local_replica() == 0) save_state_file(path, state);
+  const Collected collected = collect(progress);
+  write_whole_tensors(
+      *strategy_, collected.shared, collected.own,
+      strategy_->first_local_replica() != 0
+          ? std::function<void(WholeTensors&)>()
+          : [&](WholeTensors& whole) { save_state_archive(path, collected.own, std::ref(whole)); });
 }
 
 TrainingProgress TrainingState::load(const std::string& path) {

@@ -74,18 +74,32 @@ class TrainingState {
   void add_metric(std::vector<MetricAccess> replicas);
 
   /// Returns the current state, as save() writes it. A collective: the worker with replica 0 gets the state,
-  /// the others an empty one. With several shards, each worker gets the shard of its index: a part of the
-  /// parameters and of the optimizers' tensors, and in shard 0 also everything else. load_checkpoint() joins
-  /// the shards. Tensors share memory with the parameters and optimizers: write them before the next step.
+  /// with whole parameters if they are sharded, and the others get an empty one. With several shards, each
+  /// worker gets the shard of its index: a part of the parameters and of the optimizers' tensors, and in
+  /// shard 0 also everything else. load_checkpoint() joins the shards. Tensors share memory with the
+  /// parameters and optimizers: write them before the next step.
   ///
   /// Throws InvalidArgument without a model, and, with several shards, on all workers if a worker's tensors
   /// differ from those of worker 0. Throws InconsistentReplicas if a buffer that is declared the same on all
   /// replicas differs.
   StateValue::Dict snapshot(const TrainingProgress& progress, const StateShard& shard = {});
 
+  /// The state of a training whose replicas may hold parts of it.
+  struct Collected {
+    /// What snapshot() returns, except that stand-ins without memory take the place of parameters and
+    /// tensors of optimizers of which the replicas hold parts.
+    StateValue::Dict own;
+    /// Holds all stand-ins, on every worker, in the order in which all workers put them together.
+    StateValue::Dict shared;
+  };
+  /// Does what snapshot() does, but puts no parameter together, so that a file can be written without holding
+  /// all of them. Lockstep's writers of checkpoints use it.
+  Collected collect(const TrainingProgress& progress, const StateShard& shard = {});
+
   /// Writes the state to a file, first next to `path`, so that a failure leaves the old file intact. With
   /// several workers it is a collective: all must call it, and the one with replica 0 writes. Blocks for the
-  /// devices and the disk.
+  /// devices and the disk. Sharded parameters and states are put together and written one after another, so
+  /// that no worker holds all of them.
   ///
   /// Throws InvalidArgument without a model, and the errors of save_state_file().
   void save(const std::string& path, const TrainingProgress& progress);
@@ -104,7 +118,7 @@ class TrainingState {
   TrainingProgress restore(const StateValue& state, const std::string& source);
 
  private:
-  StateValue::Dict save_shared(bool is_wanted) const;
+  StateValue::Dict save_shared() const;
   void check_same_tensors(const StateValue::Dict& shared) const;
   StateValue::Dict save_gradient_orders() const;
   StateValue::Dict save_replicas(const NamedTensors& stacked_buffers);

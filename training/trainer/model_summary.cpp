@@ -1,12 +1,15 @@
 #include "lockstep/training/trainer/model_summary.h"
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +49,7 @@ std::string own_shapes(const torch::nn::Module& module) {
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
     if (!text.empty()) text += ", ";
     text += parameter.key() + " ";
-    const auto sizes = parameter.value().sizes();
+    const auto sizes = whole_sizes(parameter.value());
     for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : "x") + std::to_string(sizes[i]);
     if (sizes.empty()) text += "scalar";
     if (!parameter.value().requires_grad()) text += " (frozen)";
@@ -67,7 +70,7 @@ void add_rows(const torch::nn::Module& module, const std::string& name, int64_t 
 
 int64_t count_parameters(const torch::nn::Module& module) {
   int64_t count = 0;
-  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  for (const auto& parameter : module.parameters()) count += c10::multiply_integers(whole_sizes(parameter));
   return count;
 }
 
@@ -91,7 +94,7 @@ std::string model_summary(const torch::nn::Module& module, const ModelSummaryOpt
   }
   int64_t trained = 0, frozen = 0, parameter_bytes = 0, buffer_bytes = 0;
   for (const auto& parameter : module.parameters()) {
-    (parameter.requires_grad() ? trained : frozen) += parameter.numel();
+    (parameter.requires_grad() ? trained : frozen) += c10::multiply_integers(whole_sizes(parameter));
     parameter_bytes += static_cast<int64_t>(parameter.nbytes());
   }
   for (const auto& buffer : module.buffers()) buffer_bytes += static_cast<int64_t>(buffer.nbytes());

@@ -85,6 +85,7 @@ std::vector<ComparisonRow> Comparison::rows() const {
       row.replicas = first.replicas;
       row.description = first.description;
       row.losses = first.losses;
+      row.ranks = first.ranks;
       row.loss = first.losses.empty() ? std::numeric_limits<double>::quiet_NaN() : first.losses.back();
       row.examples_per_second = spread_of(speeds_of(record.runs));
       for (const auto& run : record.runs)

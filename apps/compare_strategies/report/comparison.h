@@ -43,6 +43,7 @@ struct ComparisonRow {
   int64_t peak_memory_bytes = 0;  ///< maximum over all rounds
   double data_wait_share = 0;     ///< median over the rounds, like the next field
   double communication_share = 0;
+  std::vector<RankMemory> ranks;  ///< from the first round; empty if they were not measured
 };
 
 /// Collects the measurements of the rounds.

@@ -35,6 +35,23 @@ ordered_json spread_json(const Spread& spread) {
   return json;
 }
 
+/// Returns what is measured of a rank's model, and what is predicted.
+std::string rank_text(const std::vector<RankMemory>& ranks) {
+  if (ranks.empty()) return "";
+  const auto cells = cells_of(parts_of_ranks(ranks).back());
+  return cells[2].empty() ? cells[1] : cells[1] + " / " + cells[2];
+}
+
+ordered_json ranks_json(const std::vector<RankMemory>& ranks) {
+  if (ranks.empty()) return {};
+  ordered_json json;
+  for (const auto& [name, least, most, predicted] : parts_of_ranks(ranks)) {
+    json[name] = {{"least", least}, {"most", most}, {"predicted", nullptr}};
+    if (predicted) json[name]["predicted"] = *predicted;
+  }
+  return json;
+}
+
 ordered_json row_json(const ComparisonRow& row) {
   ordered_json json{{"label", row.strategy.label},
                     {"name", row.strategy.name},
@@ -60,6 +77,7 @@ ordered_json row_json(const ComparisonRow& row) {
   json["losses"] = row.losses;
   json["parameter_difference"] = row.parameter_difference;
   json["peak_memory_bytes"] = row.peak_memory_bytes;
+  json["memory_of_ranks"] = ranks_json(row.ranks);
   json["data_wait_share"] = row.data_wait_share;
   json["communication_share"] = row.communication_share;
   return json;
@@ -134,7 +152,8 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
       .header = {
           "strategy", "replicas", examples_of(report.options.work) + "/s", "ratio" + reference,
           fmt::format("loss after {} {}", report.options.steps, report.options.steps == 1 ? "step" : "steps"),
-          "parameter difference", "peak memory", "data wait", "communication"}};
+          "parameter difference", "peak memory", "memory per rank / formula", "data wait",
+          "communication"}};
   if (has_failures) table.header.emplace_back("error");
   for (const auto& row : report.rows) {
     std::vector<std::string> cells{row.strategy.label};
@@ -142,12 +161,13 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
       cells.resize(table.header.size() - 1);
       cells.push_back(fmt::format("exit code {}: {}", row.failure->exit_code, row.failure->message));
     } else {
-      cells.insert(cells.end(),
-                   {fmt::format("{}", row.replicas), spread_text(row.examples_per_second, 0),
-                    row.ratio ? spread_text(*row.ratio, 2) : "", fmt::format("{:.4f}", row.loss),
-                    row.parameter_difference == 0 ? "0" : fmt::format("{:.1e}", row.parameter_difference),
-                    fmt::format("{:.0f} MiB", static_cast<double>(row.peak_memory_bytes) / kMebibyte),
-                    share_text(row.data_wait_share), share_text(row.communication_share)});
+      cells.insert(
+          cells.end(),
+          {fmt::format("{}", row.replicas), spread_text(row.examples_per_second, 0),
+           row.ratio ? spread_text(*row.ratio, 2) : "", fmt::format("{:.4f}", row.loss),
+           row.parameter_difference == 0 ? "0" : fmt::format("{:.1e}", row.parameter_difference),
+           fmt::format("{:.0f} MiB", static_cast<double>(row.peak_memory_bytes) / kMebibyte),
+           rank_text(row.ranks), share_text(row.data_wait_share), share_text(row.communication_share)});
       cells.resize(table.header.size());
     }
     table.rows.push_back(std::move(cells));

@@ -5,6 +5,7 @@
 #include "lockstep/apps/compare_strategies/trials/timed_steps.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/training/model_choice.h"
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
@@ -56,6 +57,7 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
   measured.run = time_steps(options, strategy, batches, [&](const PerReplica<Example>& batch) {
     return strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, batch);
   });
+  set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
   set_parameters(model.primary()->parameters(), measured);
   return measured;
 }
@@ -64,18 +66,21 @@ MeasuredTraining measure(const CompareOptions& options, const TrainOptions& work
                          const ImageData& data) {
   if (work.model == ModelKind::kSimpleCnn) {
     const auto cnn = simple_cnn_options(work, data.num_classes);
-    return train_and_measure<SimpleCnn>(options, work, strategy, data,
-                                        [&](ReplicaContext&) { return SimpleCnn(cnn); });
+    return train_and_measure<SimpleCnn>(options, work, strategy, data, [&](ReplicaContext& replica) {
+      return SimpleCnn(cnn, sharded_parts(strategy, replica));
+    });
   }
   const auto mobilenet = mobilenet_v2_options(work, data.num_classes);
-  return train_and_measure<MobileNetV2>(options, work, strategy, data,
-                                        [&](ReplicaContext&) { return MobileNetV2(mobilenet); });
+  return train_and_measure<MobileNetV2>(options, work, strategy, data, [&](ReplicaContext& replica) {
+    return MobileNetV2(mobilenet, sharded_parts(strategy, replica));
+  });
 }
 
 }  // namespace
 
 MeasuredTraining measure_images(const CompareOptions& options, const TrainOptions& work) {
-  const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies", .seed = work.seed});
+  const MadeStrategy made =
+      choose_strategy(work, {.program = "compare_strategies", .seed = work.seed, .shards_parameters = true});
   check_precision(work.precision, made.strategy->devices());
   const Tf32Guard tf32(tf32_use(work.precision));
   const CudnnBenchmarkGuard benchmark(measures_convolutions(work.cudnn_benchmark, made.strategy->devices()));

@@ -6,10 +6,37 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
+#include <variant>
 
 namespace lockstep::apps {
 
 using nlohmann::json;
+
+namespace {
+
+json ranks_json(const std::vector<RankMemory>& ranks) {
+  json list = json::array();
+  for (const auto& rank : ranks) {
+    json object = json::object();
+    for (const auto& [name, value] : metric_row(rank)) object[name] = std::get<int64_t>(value);
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+std::vector<RankMemory> ranks_of(const json& root) {
+  std::vector<RankMemory> ranks;
+  if (!root.contains("ranks")) return ranks;  // written before ranks were measured
+  for (const auto& object : root.at("ranks")) {
+    MetricRow row;
+    for (const auto& [name, value] : object.items()) row.emplace_back(name, value.get<int64_t>());
+    ranks.push_back(rank_memory_of(row));
+  }
+  return ranks;
+}
+
+}  // namespace
 
 std::string measured_run_text(const MeasuredRun& run) {
   const json root{{"replicas", run.replicas},
@@ -21,7 +48,8 @@ std::string measured_run_text(const MeasuredRun& run) {
                   {"data_wait_seconds", run.data_wait_seconds},
                   {"communication_seconds", run.communication_seconds},
                   {"peak_memory_bytes", run.peak_memory_bytes},
-                  {"losses", run.losses}};
+                  {"losses", run.losses},
+                  {"ranks", ranks_json(run.ranks)}};
   return root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -37,7 +65,8 @@ MeasuredRun parse_measured_run(const std::string& text, const std::string& sourc
                     .data_wait_seconds = root.at("data_wait_seconds").get<double>(),
                     .communication_seconds = root.at("communication_seconds").get<double>(),
                     .peak_memory_bytes = root.at("peak_memory_bytes").get<int64_t>(),
-                    .losses = {}};
+                    .losses = {},
+                    .ranks = ranks_of(root)};
     // JSON has no NaN: such a loss is null.
     for (const auto& loss : root.at("losses"))
       run.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
@@ -70,10 +99,12 @@ MeasuredRun merge_into_chief(const std::vector<MeasuredRun>& processes) {
 MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers) {
   MeasuredRun merged = merge_into_chief(workers);
   merged.data_wait_seconds = merged.communication_seconds = 0;
+  merged.ranks.clear();
   const auto count = static_cast<double>(workers.size());
   for (const auto& worker : workers) {
     merged.data_wait_seconds += worker.data_wait_seconds / count;
     merged.communication_seconds += worker.communication_seconds / count;
+    merged.ranks.insert(merged.ranks.end(), worker.ranks.begin(), worker.ranks.end());
   }
   return merged;
 }

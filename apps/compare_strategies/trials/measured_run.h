@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/training/reporting/records/rank_memory.h"
+
 namespace lockstep::apps {
 
 /// Measurements of one training by one process. Times exclude the warm-up.
@@ -19,6 +21,8 @@ struct MeasuredRun {
   double communication_seconds = 0;
   int64_t peak_memory_bytes = 0;  ///< largest resident set of the process
   std::vector<double> losses;     ///< over the global batch, for every step including the warm-up
+  /// Memory of each rank for its model; empty if it was not measured.
+  std::vector<RankMemory> ranks = {};
 
   double examples_per_second() const { return static_cast<double>(examples) / seconds; }
 };
@@ -36,7 +40,8 @@ void write_measured_run(const std::string& path, const MeasuredRun& run);
 MeasuredRun read_measured_run(const std::string& path);
 
 /// Merges the measurements of several workers of one training: takes speed and losses from the first, sums
-/// the memory, and averages the waits. Throws std::invalid_argument if there are none.
+/// the memory, averages the waits, and puts the ranks together. Throws std::invalid_argument if there are
+/// none.
 MeasuredRun merge_workers(const std::vector<MeasuredRun>& workers);
 
 /// Merges the measurements of a training whose chief, the first process, knows everything but the others'

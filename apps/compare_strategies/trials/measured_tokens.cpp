@@ -8,6 +8,7 @@
 #include "lockstep/apps/compare_strategies/trials/timed_steps.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
+#include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
@@ -64,7 +65,8 @@ torch::Tensor measured_token_step(ReplicaContext& replica, Gpt& model, GptOptimi
 
 MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const GptTrainOptions& work,
                                           const GptPlan& plan, Strategy& strategy, const GptData& data) {
-  auto model = strategy.scope([&](ReplicaContext&) { return make_gpt(work, plan.model); });
+  auto model = strategy.scope(
+      [&](ReplicaContext& replica) { return make_gpt(work, plan.model, sharded_parts(strategy, replica)); });
   if (!work.init_weights.empty()) load_initial_weights(work, model);
   auto optimizer =
       strategy.scope([&](ReplicaContext& replica) { return make_gpt_optimizer(work, model[replica]); });
@@ -81,6 +83,7 @@ MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const G
     return strategy.run(measured_token_step, model, optimizer, scaler, step, batch);
   });
   measured.run.examples *= plan.sequence_length;
+  set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
   set_parameters(model.primary()->parameters(), measured);
   return measured;
 }
@@ -88,7 +91,8 @@ MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const G
 }  // namespace
 
 MeasuredTraining measure_tokens(const CompareOptions& options, const GptTrainOptions& work) {
-  const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies", .seed = work.seed});
+  const MadeStrategy made =
+      choose_strategy(work, {.program = "compare_strategies", .seed = work.seed, .shards_parameters = true});
   check_precision(work.precision, made.strategy->devices());
   const Tf32Guard tf32(tf32_use(work.precision));
   const BaseModel base = base_model(work);

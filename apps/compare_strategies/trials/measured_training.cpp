@@ -11,6 +11,7 @@
 #include "lockstep/apps/compare_strategies/trials/measured_tokens.h"
 #include "lockstep/apps/compare_strategies/trials/parameter_file.h"
 #include "lockstep/runtime/devices/device.h"
+#include "lockstep/training/state/memory_of_ranks.h"
 
 namespace lockstep::apps {
 namespace {
@@ -55,6 +56,15 @@ void measure_training(const CompareOptions& options) {
 void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured) {
   measured.parameters = doubles_of(parameters);
   measured.run.parameters = static_cast<int64_t>(measured.parameters.size());
+}
+
+void set_memory(Strategy& strategy, const std::vector<ModulePointer>& modules,
+                const std::vector<std::unique_ptr<torch::optim::Optimizer>>& optimizers,
+                MeasuredTraining& measured) {
+  std::vector<torch::optim::Optimizer*> pointers;
+  pointers.reserve(optimizers.size());
+  for (const auto& optimizer : optimizers) pointers.push_back(optimizer.get());
+  measured.run.ranks = memory_of_ranks(strategy, modules, pointers);
 }
 
 double mean_seconds_waited(Strategy& strategy) {

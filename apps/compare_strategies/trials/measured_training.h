@@ -1,11 +1,14 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <memory>
 #include <vector>
 
 #include "lockstep/apps/compare_strategies/options/compare_options.h"
 #include "lockstep/apps/compare_strategies/trials/measured_run.h"
+#include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep::apps {
@@ -21,6 +24,11 @@ void measure_training(const CompareOptions& options);
 
 /// Sets the final parameters and their number.
 void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured);
+
+/// Sets the memory of this process's ranks; see memory_of_ranks().
+void set_memory(Strategy& strategy, const std::vector<ModulePointer>& modules,
+                const std::vector<std::unique_ptr<torch::optim::Optimizer>>& optimizers,
+                MeasuredTraining& measured);
 
 /// Returns how long replicas have waited for one another, in seconds: the mean over this process's replicas.
 double mean_seconds_waited(Strategy& strategy);

@@ -18,7 +18,8 @@ namespace lockstep::apps {
 struct StrategyRun {
   std::string program;
   uint64_t seed = 1;
-  bool cuda_graph = false;  ///< whether steps are to be captured
+  bool cuda_graph = false;         ///< whether steps are to be captured
+  bool shards_parameters = false;  ///< see StrategyNeeds
   std::function<void(const MadeStrategy& made, InterruptionGuard& interruption,
                      std::chrono::steady_clock::time_point began)>
       train;

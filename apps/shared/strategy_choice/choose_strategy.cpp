@@ -92,6 +92,10 @@ std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& c
 }
 
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs) {
+  if (choice.sharding == 3 && !needs.shards_parameters) {
+    throw UsageError("--sharding 3: expected at most 2 in " + needs.program +
+                     ", whose models are not built of units; those of train_gpt and train_images are");
+  }
   StrategyRequest request;
   request.devices = requested_devices(choice);
   request.options.intra_op_threads = choice.threads;

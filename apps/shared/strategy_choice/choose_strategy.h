@@ -19,6 +19,8 @@ struct StrategyNeeds {
   uint64_t seed = 1;                     ///< seed of the replicas' random streams
   /// Unset if the program cannot train with parameter servers.
   std::optional<ParameterServerOptions> parameters;
+  /// Whether the program's models have parts whose parameters can be sharded; see sharded_parts().
+  bool shards_parameters = false;
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.

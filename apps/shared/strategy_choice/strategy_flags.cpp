@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kServers = "parameter_server";
 constexpr IntegerRange kThreads{.least = 1, .most = 1024};
-constexpr IntegerRange kStages{.least = 0, .most = 2};
+constexpr IntegerRange kStages{.least = 0, .most = 3};
 constexpr IntegerRange kTasks{.least = 0, .most = 1'000'000};
 constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
 
@@ -38,11 +38,10 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        fmt::format("{}", defaults.replicas_per_device)},
       {"Strategy", "mesh", "AXES",
        "Axes of the replicas of all workers with their sizes, such as data=2,shard=2. The last one should "
-       "lie "
-       "within a process (default: one axis data)"},
+       "lie within a process (default: one axis data)"},
       {"Strategy", "sharding", "N",
        "Divide memory among the replicas along the axis shard, or else the last one: 0 (nothing), 1 (the "
-       "optimizer's state) or 2 (gradients, too)",
+       "optimizer's state), 2 (gradients, too) or 3 (parameters, too)",
        fmt::format("{}", defaults.sharding)},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 
 namespace lockstep::apps {
@@ -13,7 +14,8 @@ DecayGroups decay_groups(const Gpt& model) {
   for (const auto& item : model->named_parameters()) {
     const std::string& name = item.key();
     const bool is_table = name.starts_with("tokens.") || name.starts_with("positions.");
-    (item.value().dim() >= 2 && !is_table ? groups.decayed : groups.undecayed).push_back(item.value());
+    (whole_sizes(item.value()).size() >= 2 && !is_table ? groups.decayed : groups.undecayed)
+        .push_back(item.value());
   }
   return groups;
 }

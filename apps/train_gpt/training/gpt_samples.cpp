@@ -57,8 +57,9 @@ GptSamples::GptSamples(const GptTrainOptions& options, const TextCodec& codec, M
 void GptSamples::on_epoch_end(FitState& state) {
   if (options_.sample_tokens == 0) return;
   std::vector<std::vector<int64_t>> texts;
+  const bool all_write = state.strategy().sharding().stage == 3;  // units compute on all replicas together
   const auto write = [&](ReplicaContext& replica, Gpt& model) {
-    if (replica.replica_id() != 0) return;
+    if (replica.replica_id() != 0 && !all_write) return;
     auto generator = at::globalContext().defaultGenerator(replica.device()).clone();
     generator.set_current_seed(options_.seed + static_cast<uint64_t>(state.epoch));
     GenerationOptions generation{.max_new_tokens = options_.sample_tokens,
@@ -67,7 +68,8 @@ void GptSamples::on_epoch_end(FitState& state) {
                                  .top_p = options_.top_p,
                                  .generator = generator};
     if (const auto end = codec_.end_of_text()) generation.stop_tokens = {*end};
-    texts = generate(model, std::vector<std::vector<int64_t>>(kTexts, prompt_), generation);
+    auto written = generate(model, std::vector<std::vector<int64_t>>(kTexts, prompt_), generation);
+    if (replica.rank() == 0) texts = std::move(written);
   };
   state.strategy().run(write, model_);
   const std::string title = c10::str("after step ", state.global_step);

@@ -1,6 +1,7 @@
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
 
 #include <optional>
+#include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/strategies/nn/recompute.h"
@@ -12,15 +13,15 @@ namespace {
 GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
   // Only dropout draws random numbers.
   const RecomputeOptions recompute_options{.restores_random_state = options.dropout > 0};
-  return [recompute_options](const GptBlockFunction& block, const torch::Tensor& x) {
+  return [recompute_options](const PartFunction& block, const torch::Tensor& x) {
     return recompute(recompute_options, block, x);
   };
 }
 
 }  // namespace
 
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
-  Gpt model(model_options);
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, PartWrapper wrap) {
+  Gpt model(model_options, std::move(wrap));
   model->to(parameter_dtype(options.precision));
   if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
   return model;

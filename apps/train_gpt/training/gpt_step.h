@@ -10,9 +10,9 @@
 
 namespace lockstep::apps {
 
-/// Makes the model of a training in the dtype of its precision. Its blocks are computed again in backward if
-/// the options say so.
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
+/// Makes the model of a training in the dtype of its precision, with its parts wrapped by `wrap`. Its blocks
+/// are computed again in backward if the options say so.
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, PartWrapper wrap = {});
 
 /// Returns the mean cross entropy of each sequence's tokens, [B], in nats.
 torch::Tensor sequence_losses(Gpt& model, const Example& batch);

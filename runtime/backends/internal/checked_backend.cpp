@@ -81,6 +81,7 @@ void CheckedBackend::check_launched() {
 }
 
 c10::intrusive_ptr<c10d::Work> CheckedBackend::launch(Launch launch) {
+  launch.description += label();
   ++num_launched_;
   if (is_capturing_) {
     auto captured = join(std::move(launch), /*is_watched=*/false);

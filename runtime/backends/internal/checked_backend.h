@@ -12,6 +12,7 @@
 
 #include "lockstep/runtime/backends/internal/checked_work.h"
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/collective_label.h"
 #include "lockstep/runtime/collectives/internal/collective_order.h"
 
 namespace lockstep {
@@ -23,7 +24,7 @@ namespace lockstep {
 ///
 /// Calls block only if the backend's do, and after limit_ahead(). Use it from its rank's thread; between
 /// runs, other threads may use it.
-class CheckedBackend : public c10d::Backend {
+class CheckedBackend : public c10d::Backend, public LabelsCollectives {
  public:
   CheckedBackend(RankInfo info, std::shared_ptr<CollectiveOrder> order);
 

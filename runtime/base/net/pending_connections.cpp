@@ -30,8 +30,8 @@ void PendingConnections::add(std::unique_ptr<PendingConnection> connection, Cloc
   if (connections_.size() >= static_cast<size_t>(limits_.max_connections)) {
     const auto slow =
         std::ranges::find_if(connections_, [&](const Entry& entry) { return now >= slow_from(entry); });
+    reject();  // first, so that those who see the connection end find it counted
     connections_.erase(slow != connections_.end() ? slow : connections_.begin());
-    reject();
   }
   connections_.push_back({.connection = std::move(connection), .begin = now});
 }
@@ -62,8 +62,8 @@ bool PendingConnections::is_over(PendingConnection& connection) {
 
 void PendingConnections::end_late(Clock::time_point now) {
   while (!connections_.empty() && now >= connections_.front().begin + limits_.timeout) {
-    connections_.pop_front();
     reject();
+    connections_.pop_front();
   }
 }
 

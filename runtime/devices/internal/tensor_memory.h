@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <cstddef>
@@ -23,6 +24,17 @@ inline void release_memory(const at::Tensor& tensor) {
   auto& storage = *tensor.storage().unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
   storage.set_nbytes(0);
+}
+
+/// Returns a tensor of the same sizes with the memory, which the other tensors lose.
+inline at::Tensor take_memory(const at::Tensor& tensor) {
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  const size_t bytes = storage.nbytes();
+  const c10::Storage taken(c10::Storage::use_byte_size_t(), bytes,
+                           storage.set_data_ptr(at::DataPtr(nullptr, tensor.device())), storage.allocator(),
+                           /*resizable=*/false);
+  storage.set_nbytes(0);
+  return at::empty({0}, tensor.options()).set_(taken, 0, tensor.sizes());
 }
 
 }  // namespace lockstep

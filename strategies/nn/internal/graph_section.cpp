@@ -14,12 +14,17 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+LateNode::LateNode(uint64_t as) : Node(as), recorded_at_(at::sequence_number::peek()) {}
+
 GraphSection::GraphSection()
     : thread_(at::RecordFunction::currentThreadId()), begin_(at::sequence_number::peek()) {}
 
 /// The nodes of leaves have the largest number of all, so that the engine runs them first.
 bool GraphSection::contains(const Node& node) const {
-  return node.thread_id() == thread_ && node.sequence_nr() >= begin_ && node.sequence_nr() != UINT64_MAX;
+  if (node.thread_id() != thread_ || node.sequence_nr() == UINT64_MAX) return false;
+  if (node.sequence_nr() >= begin_) return true;
+  const auto* late = dynamic_cast<const LateNode*>(&node);
+  return late != nullptr && late->recorded_at() >= begin_;
 }
 
 void GraphSection::visit_exits(edge_list& roots, const std::function<void(Edge&)>& visit) const {

@@ -10,6 +10,19 @@
 
 namespace lockstep {
 
+/// Base of nodes that the engine runs later than their place in the order of recording: among the nodes that
+/// are ready, it takes the one with the largest sequence number.
+class LateNode : public torch::autograd::Node {
+ public:
+  /// Runs like a node of the number `as`, which is below that of nodes recorded now.
+  explicit LateNode(uint64_t as);
+  /// Returns the sequence number at which it was recorded.
+  uint64_t recorded_at() const { return recorded_at_; }
+
+ private:
+  const uint64_t recorded_at_;
+};
+
 /// The part of the autograd graph that the calling thread records from the construction on.
 ///
 /// Example:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/collective_label.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
@@ -80,7 +81,9 @@ void ShardedUnit::bind(std::shared_ptr<const ReplicaCollectives> replica) {
         ", one for each replica along the axis ", options_.axis, ", but it is part ", options_.index, " of ",
         options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
   }
-  replica_units_ = replica->shared<ReplicaUnits>();
+  const auto units = replica->shared<ReplicaUnits>();
+  if (units != replica_units_) number_ = units->add(shared_from_this());
+  replica_units_ = units;
   replica_ = std::move(replica);
 }
 
@@ -143,12 +146,13 @@ c10::intrusive_ptr<c10d::Backend> ShardedUnit::backend() const {
   return replica_->backends("Sharded", options_.axis).device;
 }
 
-/// Calls `call` with the backend. A mismatch of collectives names the unit.
+/// Calls `call` with the backend. Its collectives match only those of the same unit, and a mismatch names it.
 template <typename Call>
 auto ShardedUnit::collective(const char* operation, const Call& call) {
   const auto ranks = backend();
   std::optional<WaitClock::Wait> wait;
   if (ranks) wait.emplace(replica_->waits());
+  const CollectiveLabel label(ranks.get(), " of unit '" + options_.name + "'");
   try {
     return call(ranks.get());
   } catch (const CollectiveMismatch& error) {
@@ -158,7 +162,7 @@ auto ShardedUnit::collective(const char* operation, const Call& call) {
 }
 
 void ShardedUnit::follow_shards() {
-  if (num_holders_ > 0) return;
+  if (num_holders_ > 0 || is_ahead_) return;
   num_bytes_ = 0;
   for (const auto& group : groups_) {
     group->follow_shards();
@@ -167,36 +171,86 @@ void ShardedUnit::follow_shards() {
 }
 
 void ShardedUnit::acquire() {
-  if (num_holders_ == 0) gather();
+  if (num_holders_ == 0) {
+    if (is_ahead_ && !is_fresh()) drop_ahead();
+    if (!is_ahead_) {
+      if (is_counted()) replica_units_->finish_sum();  // The memory is needed now, and the order is the same.
+      begin_gather();
+    }
+    end_gather();
+  }
   ++num_holders_;
 }
 
-void ShardedUnit::gather() {
-  collective("gathering its parameters", [&](c10d::Backend* backend) {
-    follow_shards();
-    std::vector<c10::intrusive_ptr<c10d::Work>> works;
-    works.reserve(groups_.size());
-    try {
-      for (const auto& group : groups_) works.push_back(group->gather(backend));
-      for (const auto& work : works) {
+void ShardedUnit::gather_ahead() {
+  begin_gather();
+  is_ahead_ = true;
+}
+
+/// Returns whether the shards are those that were gathered.
+bool ShardedUnit::is_fresh() const {
+  return versions() == gathered_versions_ &&
+         std::all_of(groups_.begin(), groups_.end(),
+                     [](const auto& group) { return group->are_shards_in_place(); });
+}
+
+void ShardedUnit::drop_ahead() {
+  end_gather();
+  ++num_holders_;
+  release();
+}
+
+void ShardedUnit::begin_gather() {
+  follow_shards();
+  gathered_versions_ = versions();
+  if (is_counted()) replica_units_->counter.add(num_bytes_);
+  try {
+    collective("gathering its parameters", [&](c10d::Backend* backend) {
+      for (const auto& group : groups_) works_.push_back(group->begin_gather(backend));
+    });
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void ShardedUnit::end_gather() {
+  try {
+    collective("gathering its parameters", [&](c10d::Backend*) {
+      for (const auto& work : works_) {
         if (work) work->wait();
       }
-    } catch (...) {
-      for (const auto& group : groups_) group->abandon();
-      throw;
-    }
-  });
-  if (replica_units_ && options_.size > 1) replica_units_->counter.add(num_bytes_);
+    });
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  works_.clear();
+  is_ahead_ = false;
+  for (const auto& group : groups_) group->end_gather();
+}
+
+void ShardedUnit::abandon() noexcept {
+  works_.clear();
+  is_ahead_ = false;
+  for (const auto& group : groups_) group->abandon();
+  if (is_counted()) replica_units_->counter.remove(num_bytes_);
 }
 
 void ShardedUnit::release() {
   if (--num_holders_ > 0) return;
+  if (is_ahead_) {
+    for (const auto& group : groups_) group->hide();
+    return;
+  }
   for (const auto& group : groups_) group->free();
-  if (replica_units_ && options_.size > 1) replica_units_->counter.remove(num_bytes_);
+  if (is_counted()) replica_units_->counter.remove(num_bytes_);
 }
 
-std::vector<at::Tensor> ShardedUnit::reduce_scatter(std::vector<at::Tensor> gradients, bool is_last) {
-  std::vector<at::Tensor> sums;
+std::shared_ptr<UnitSum> ShardedUnit::begin_sum(std::vector<at::Tensor> gradients, bool is_last) {
+  const auto sum = std::make_shared<UnitSum>();
+  sum->unit = shared_from_this();
+  const bool in_place = is_last && num_holders_ == 1 && options_.size > 1;
   collective("summing its gradients", [&](c10d::Backend* backend) {
     size_t next = 0;
     for (const auto& group : groups_) {
@@ -208,21 +262,27 @@ std::vector<at::Tensor> ShardedUnit::reduce_scatter(std::vector<at::Tensor> grad
       const bool has_gradients =
           std::any_of(shards.begin(), shards.end(), [](const auto& shard) { return shard.requires_grad(); });
       if (!has_gradients) {
-        sums.resize(next);
+        sum->sums.resize(next);
         continue;
       }
-      try {
-        const bool in_place = is_last && num_holders_ == 1 && options_.size > 1;
-        auto own_sums = group->reduce_scatter(backend, own, in_place);
-        std::move(own_sums.begin(), own_sums.end(), std::back_inserter(sums));
-      } catch (...) {
-        group->abandon();
-        throw;
-      }
+      auto begun = group->begin_sum(backend, own, in_place);
+      sum->works.push_back(std::move(begun.work));
+      sum->sent.push_back(std::move(begun.sent));
+      std::move(begun.of_shards.begin(), begun.of_shards.end(), std::back_inserter(sum->sums));
     }
   });
   if (replica_units_) replica_units_->counter.add_reduce_scatter();
-  return sums;
+  return sum;
+}
+
+void ShardedUnit::finish(UnitSum& sum) {
+  const auto works = std::exchange(sum.works, {});
+  collective("summing its gradients", [&](c10d::Backend*) {
+    for (const auto& work : works) {
+      if (work) work->wait();
+    }
+  });
+  sum.sent.clear();
 }
 
 }  // namespace lockstep

@@ -9,24 +9,15 @@
 #include <vector>
 
 #include "lockstep/runtime/replicas/replica_collectives.h"
-#include "lockstep/strategies/sharding/gathered_units.h"
+#include "lockstep/strategies/sharding/internal/replica_units.h"
 #include "lockstep/strategies/sharding/internal/unit_parameters.h"
 #include "lockstep/strategies/sharding/unit_options.h"
 
 namespace lockstep {
 
-class UnitCall;
-
-/// State that the units of a replica share.
-struct ReplicaUnits {
-  GatheredUnits counter;
-  /// The last call whose backward is expected next, so that it still holds its parameters.
-  std::weak_ptr<UnitCall> kept;
-};
-
 /// The parameters of one unit on one rank: cut, gathered for as long as someone holds them, and their
 /// gradients summed. Only the replica's thread may use it.
-class ShardedUnit {
+class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  public:
   /// Cuts `parameters`, each of which appears once. Throws InvalidArgument for options out of range, and
   /// naming the parameter that cannot be cut.
@@ -40,6 +31,8 @@ class ShardedUnit {
   void bind(std::shared_ptr<const ReplicaCollectives> replica);
   /// Returns what it shares with the replica's other units, null before bind().
   const std::shared_ptr<ReplicaUnits>& replica_units() const { return replica_units_; }
+  /// Returns its number among the replica's units.
+  int64_t number() const { return number_; }
 
   /// Returns the shard of a parameter.
   at::Tensor shard_of(const at::Tensor& parameter) const;
@@ -53,16 +46,29 @@ class ShardedUnit {
   /// Follows shards that were moved to another device or dtype, unless the parameters are gathered.
   void follow_shards();
 
-  /// Gathers the parameters unless they are. Blocks. A collective. Each call needs one release().
+  /// Gathers the parameters unless they are. Blocks. A collective unless gather_ahead() has begun it. Each
+  /// call needs one release().
   void acquire();
   /// Frees them after the last.
   void release();
   int num_holders() const { return num_holders_; }
 
-  /// Sums the gradients of parameters() over the ranks, and returns those of the shards. A collective.
+  /// Begins to gather the parameters for the next acquire(), while nobody holds them. A collective, which
+  /// does not block.
+  void gather_ahead();
+  /// Keeps the parameters for the next acquire() when the only holder releases them.
+  void keep() { is_ahead_ = true; }
+  /// Frees what was gathered ahead or kept, once its gather has ended. Blocks.
+  void drop_ahead();
+  /// Leaves the memory of a gather to a collective that has failed.
+  void abandon() noexcept;
+
+  /// Begins to sum the gradients of parameters() over the ranks. A collective, which does not block.
   /// Undefined gradients are zeros. `is_last` says that the values of the parameters are not needed any more.
   /// Groups of parameters without gradient are left out.
-  std::vector<at::Tensor> reduce_scatter(std::vector<at::Tensor> gradients, bool is_last);
+  std::shared_ptr<UnitSum> begin_sum(std::vector<at::Tensor> gradients, bool is_last);
+  /// Blocks until the sums are there. Does nothing the second time.
+  void finish(UnitSum& sum);
 
   /// Throws InvalidArgument if forward changed a parameter, whose new value would be lost.
   void check_unchanged() const;
@@ -70,7 +76,10 @@ class ShardedUnit {
  private:
   using Group = std::unique_ptr<UnitParameters>;
   c10::intrusive_ptr<c10d::Backend> backend() const;
-  void gather();
+  bool is_counted() const { return replica_units_ != nullptr && options_.size > 1; }
+  bool is_fresh() const;
+  void begin_gather();
+  void end_gather();
   template <typename Call>
   auto collective(const char* operation, const Call& call);
 
@@ -78,7 +87,11 @@ class ShardedUnit {
   std::vector<Group> groups_;
   int64_t num_bytes_ = 0;
   int num_holders_ = 0;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // of a gather
+  bool is_ahead_ = false;                              // gathered or kept for the next acquire()
+  std::vector<int64_t> gathered_versions_;             // of the shards when the gather began
   std::vector<int64_t> parameter_versions_;
+  int64_t number_ = 0;
   std::shared_ptr<const ReplicaCollectives> replica_;
   std::shared_ptr<ReplicaUnits> replica_units_;
 };

@@ -1,6 +1,8 @@
 #include "lockstep/strategies/sharding/internal/unit_call.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/nn/internal/graph_section.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +21,25 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 namespace autograd = torch::autograd::impl;
+
+}  // namespace
+
+/// Passes the sums of the shards' gradients on once they are there.
+class SumsBackward final : public LateNode {
+ public:
+  using LateNode::LateNode;
+  std::string name() const override { return "ShardedSumsBackward"; }
+  variable_list apply(variable_list&& sums) override {
+    if (const auto sum = std::exchange(sum_, nullptr)) sum->unit->finish(*sum);
+    return std::move(sums);
+  }
+  void expect(std::shared_ptr<UnitSum> sum) { sum_ = std::move(sum); }
+
+ private:
+  std::shared_ptr<UnitSum> sum_;
+};
+
+namespace {
 
 template <typename T, typename... Args>
 std::shared_ptr<T> make_node(Args&&... args) {
@@ -104,6 +126,10 @@ class DropAtEnd {
   std::shared_ptr<UnitCall> call_;
 };
 
+bool is_in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
 bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const auto& tensor) { return tensor.defined() && tensor.requires_grad(); });
@@ -115,27 +141,42 @@ UnitCall::UnitCall(std::shared_ptr<ShardedUnit> unit) : unit_(std::move(unit)) {
 
 std::shared_ptr<UnitCall> UnitCall::begin(std::shared_ptr<ShardedUnit> unit) {
   const std::shared_ptr<UnitCall> call(new UnitCall(std::move(unit)));
-  const auto shards = call->unit_->shards();
-  torch::autograd::edge_list edges;
-  std::shared_ptr<Node> node;
-  if (at::GradMode::is_enabled() && any_requires_grad(shards)) {
-    for (size_t i = 0; i < shards.size(); ++i) {
-      if (!shards[i].requires_grad()) continue;
-      call->places_.push_back(i);
-      edges.push_back(autograd::gradient_edge(shards[i]));
-    }
-    node = make_node<ParametersBackward>(call->weak_from_this());
-    node->set_next_edges(std::move(edges));
-    call->node_ = node;
-  }
+  call->recorded_from_ = at::sequence_number::peek();
+  const auto node = call->record_gradients();
   call->versions_ = call->unit_->versions();
   call->drop_kept();
+  call->begin_use(is_in_backward() ? UnitUse::Kind::kRecomputation : UnitUse::Kind::kForward);
   call->hold();
+  call->begin_computing();
   if (node) {
     const auto parameters = call->unit_->parameters();
     for (const size_t place : call->places_) node->add_input_metadata(parameters[place]);
   }
   return call;
+}
+
+/// Returns the node that makes the parameters, or null if none of them has a gradient.
+std::shared_ptr<Node> UnitCall::record_gradients() {
+  const auto shards = unit_->shards();
+  if (!at::GradMode::is_enabled() || !any_requires_grad(shards)) return nullptr;
+  torch::autograd::edge_list edges;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!shards[i].requires_grad()) continue;
+    places_.push_back(i);
+    edges.push_back(autograd::gradient_edge(shards[i]));
+  }
+  // The sums are to be there in the middle of the backward that comes next, which is that of the unit before.
+  if (const auto* own = units(); own != nullptr && unit_->options().overlap) {
+    const auto [begin, end] = own->last_forward;
+    const auto sums = make_node<SumsBackward>(begin + (end - begin) / 2);
+    sums->set_next_edges(std::exchange(edges, {}));
+    for (const size_t place : places_) edges.emplace_back(sums, sums->add_input_metadata(shards[place]));
+    sums_node_ = sums;
+  }
+  const auto node = make_node<ParametersBackward>(weak_from_this());
+  node->set_next_edges(std::move(edges));
+  node_ = node;
+  return node;
 }
 
 UnitCall::~UnitCall() {
@@ -150,13 +191,38 @@ std::vector<at::Tensor> UnitCall::watch(std::vector<at::Tensor> inputs) {
 
 std::vector<at::Tensor> UnitCall::end(std::vector<at::Tensor> results) {
   unit_->check_unchanged();
-  if (!at::GradMode::is_enabled() || !any_requires_grad(results)) {
+  const bool has_backward = at::GradMode::is_enabled() && any_requires_grad(results);
+  if (has_backward)
+    results = pass_through(make_node<ResultsBackward>(shared_from_this()), std::move(results));
+  auto* own = units();
+  if (own != nullptr) own->last_forward = {recorded_from_, at::sequence_number::peek()};
+  if (!has_backward || !is_kept()) {
+    if (own != nullptr) own->keep_for_next(unit_);
     drop();
-    return results;
   }
-  results = pass_through(make_node<ResultsBackward>(shared_from_this()), std::move(results));
-  if (!is_kept()) drop();
+  end_computing();
   return results;
+}
+
+/// Returns the state that it shares with calls of other units; null if the unit is gathered from nobody.
+ReplicaUnits* UnitCall::units() const {
+  return unit_->options().size > 1 ? unit_->replica_units().get() : nullptr;
+}
+
+void UnitCall::begin_use(UnitUse::Kind kind) {
+  if (auto* own = units()) own->begin_use(*unit_, kind);
+}
+
+void UnitCall::begin_computing() {
+  if (auto* own = units()) {
+    if (computing_ == nullptr) computing_ = own->begin_computing();
+    own->gather_next();
+  }
+}
+
+void UnitCall::end_computing() {
+  computing_.reset();
+  if (auto* own = units()) own->gather_next();
 }
 
 /// Frees the unit that a recomputation has kept: the one that comes now computes before that one's backward.
@@ -171,7 +237,7 @@ void UnitCall::drop_kept() const {
 bool UnitCall::is_kept() {
   if (unit_->options().keep_until_backward) return true;
   const auto units = unit_->replica_units();
-  if (units == nullptr || torch::autograd::get_current_graph_task_id() == -1) return false;
+  if (units == nullptr || !is_in_backward()) return false;
   drop_kept();
   units->kept = weak_from_this();
   return true;
@@ -184,6 +250,7 @@ void UnitCall::hold() {
 }
 
 void UnitCall::drop() noexcept {
+  computing_.reset();
   if (std::exchange(is_holding_, false)) unit_->release();
 }
 
@@ -222,7 +289,9 @@ void UnitCall::begin_backward() {
   } else {
     drop_kept();
   }
+  begin_use(UnitUse::Kind::kBackward);
   hold();
+  begin_computing();
   // Backward may end without the parameters' gradients: if only other ones were asked for, or by an error,
   // after which no callback is called, but all are destroyed.
   torch::autograd::Engine::get_default_engine().queue_callback(
@@ -234,11 +303,22 @@ variable_list UnitCall::reduce(variable_list&& gradients) {
   std::vector<at::Tensor> all(unit_->parameters().size());
   for (size_t i = 0; i < places_.size(); ++i) all[places_[i]] = std::move(gradients[i]);
   gradients.clear();
-  auto sums = unit_->reduce_scatter(std::move(all), is_holding_);
+  auto* shared = units();
+  if (shared != nullptr) shared->finish_sum();
+  const auto sum = unit_->begin_sum(std::move(all), is_holding_);
   drop();
   variable_list own;
   own.reserve(places_.size());
-  for (const size_t place : places_) own.push_back(std::move(sums[place]));
+  for (const size_t place : places_) own.push_back(std::move(sum->sums[place]));
+  const auto later = sums_node_.lock();
+  // Anomaly mode looks at all values that nodes return.
+  if (later == nullptr || torch::autograd::AnomalyMode::is_enabled()) {
+    unit_->finish(*sum);
+  } else {
+    later->expect(sum);
+    shared->begin_sum(sum);
+  }
+  end_computing();
   return own;
 }
 

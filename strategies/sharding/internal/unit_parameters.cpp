@@ -129,12 +129,15 @@ void UnitParameters::place(const c10::Storage& storage) {
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, storage);
 }
 
+bool UnitParameters::are_shards_in_place() const {
+  return std::all_of(shards_.begin(), shards_.end(), [&](const at::Tensor& shard) {
+    return shard.storage().is_alias_of(own_part_.storage());
+  });
+}
+
 void UnitParameters::follow_shards() {
+  if (are_shards_in_place()) return;
   const auto& first = shards_.front();
-  bool are_in_place = true;
-  for (const auto& shard : shards_)
-    are_in_place = are_in_place && shard.storage().is_alias_of(own_part_.storage());
-  if (are_in_place) return;
   const at::NoGradGuard no_grad;
   own_part_ = at::zeros({part_elements_}, first.options().requires_grad(false));
   element_size_ = own_part_.element_size();
@@ -153,32 +156,40 @@ void UnitParameters::follow_shards() {
   if (part_.size == 1) place(own_part_.storage());
 }
 
-c10::intrusive_ptr<c10d::Work> UnitParameters::gather(c10d::Backend* backend) {
+c10::intrusive_ptr<c10d::Work> UnitParameters::begin_gather(c10d::Backend* backend) {
   if (part_.size == 1) return nullptr;
   const at::NoGradGuard no_grad;
   allocate_memory(whole_);
-  place(whole_.storage());
   at::Tensor to = as_real(whole_);
   at::Tensor from = as_real(own_part_);
   return backend->_allgather_base(to, from);
 }
 
-void UnitParameters::free() {
+void UnitParameters::end_gather() {
+  if (part_.size > 1) place(whole_.storage());
+}
+
+void UnitParameters::hide() {
   if (part_.size == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+}
+
+void UnitParameters::free() {
+  if (part_.size == 1) return;
+  hide();
   release_memory(whole_);
 }
 
 void UnitParameters::abandon() {
   if (part_.size == 1) return;
-  for (size_t i = 0; i < parameters_.size(); ++i) place(i, guards_[i]);
+  hide();
   make_storage();
 }
 
-std::vector<at::Tensor> UnitParameters::reduce_scatter(c10d::Backend* backend,
-                                                       std::vector<at::Tensor>& gradients, bool in_place) {
+UnitParameters::Sums UnitParameters::begin_sum(c10d::Backend* backend, std::vector<at::Tensor>& gradients,
+                                               bool in_place) {
   const at::NoGradGuard no_grad;
-  at::Tensor whole = in_place ? whole_ : at::empty({part_elements_ * part_.size}, options());
+  at::Tensor whole = in_place ? take_memory(whole_) : at::empty({part_elements_ * part_.size}, options());
   int64_t end = 0;  // of what is filled
   const auto fill_to = [&](int64_t begin) { whole.narrow(0, end, begin - end).zero_(); };
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -194,16 +205,16 @@ std::vector<at::Tensor> UnitParameters::reduce_scatter(c10d::Backend* backend,
     }
   }
   fill_to(whole.numel());
+  Sums sums{.work = nullptr, .sent = whole, .of_shards = {}};
   at::Tensor own = whole;
   if (part_.size > 1) {
     own = at::empty({part_elements_}, options());
     at::Tensor to = as_real(own);
     at::Tensor from = as_real(whole);
-    backend->_reduce_scatter_base(to, from, {})->wait();
+    sums.work = backend->_reduce_scatter_base(to, from, {});
   }
-  std::vector<at::Tensor> sums;
-  sums.reserve(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) sums.push_back(shard_of(own, i));
+  sums.of_shards.reserve(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) sums.of_shards.push_back(shard_of(own, i));
   return sums;
 }
 

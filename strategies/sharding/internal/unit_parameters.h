@@ -51,20 +51,28 @@ class UnitParameters {
 
   /// Follows shards that were moved to another device or dtype. Call it while the parameters are free.
   void follow_shards();
+  /// Returns false if shards were moved since.
+  bool are_shards_in_place() const;
 
-  /// Starts to gather the parameters, and returns the work to wait for; null if this rank has all of them.
-  /// The parameters have their memory afterwards.
-  c10::intrusive_ptr<c10d::Work> gather(c10d::Backend* backend);
+  /// Begins to gather the parameters, and returns the work to wait for; null if this rank has all of them.
+  c10::intrusive_ptr<c10d::Work> begin_gather(c10d::Backend* backend);
+  /// Gives the parameters what was gathered, or hidden.
+  void end_gather();
+  /// Makes the parameters unusable, as if they were free.
+  void hide();
   /// Frees the memory.
   void free();
   /// Leaves the memory to a collective that failed, which may still use it.
   void abandon();
 
-  /// Sums the parameters' gradients, undefined for zeros, over the ranks. Returns those of the shards. Drops
-  /// `gradients` as it copies them. With `in_place` the sum needs no memory for whole gradients but that of
-  /// the parameters, whose values are lost.
-  std::vector<at::Tensor> reduce_scatter(c10d::Backend* backend, std::vector<at::Tensor>& gradients,
-                                         bool in_place);
+  struct Sums {
+    c10::intrusive_ptr<c10d::Work> work;  ///< null if the sums are there
+    at::Tensor sent;                      ///< keeps the memory that the work reads
+    std::vector<at::Tensor> of_shards;    ///< valid once the work is done
+  };
+  /// Begins to sum the parameters' gradients, undefined for zeros, over the ranks. Drops `gradients` as it
+  /// copies them. With `in_place` it takes the parameters' memory for whole gradients.
+  Sums begin_sum(c10d::Backend* backend, std::vector<at::Tensor>& gradients, bool in_place);
 
  private:
   at::TensorOptions options() const { return own_part_.options(); }

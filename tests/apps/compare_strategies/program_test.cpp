@@ -39,6 +39,11 @@ TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64
     EXPECT_EQ(row["communication_share"] > 0, replicas[i] > 1) << row;
     EXPECT_LT(row["communication_share"], 1) << row;
     EXPECT_GE(row["data_wait_share"], 0) << row;
+    // Parameters have no padding, and every rank has all of them.
+    const auto& parameters = row["memory_of_ranks"]["parameters"];
+    EXPECT_EQ(parameters["least"], parameters["predicted"]) << row;
+    EXPECT_EQ(parameters["most"], parameters["predicted"]) << row;
+    EXPECT_EQ(parameters["predicted"], json["work"]["parameters"].get<int64_t>() * 8) << row;
   }
   // Every process loads LibTorch: two take more memory than one.
   EXPECT_GT(json["strategies"][4]["peak_memory_bytes"].get<double>(),

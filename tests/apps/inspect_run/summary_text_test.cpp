@@ -219,5 +219,28 @@ TEST(SummaryTextTest, ListsMemoryByPart) {
   EXPECT_EQ(json_of(summary)["memory"]["optimizer_state"], 2048);
 }
 
+TEST(SummaryTextTest, ListsMemoryPerRankBesideTheFormula) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  EXPECT_THAT(summary_text(summarise_run(folder.path(), 5)), Not(HasSubstr("Memory per rank")));
+  EXPECT_TRUE(json_of(summarise_run(folder.path(), 5))["memory_of_ranks"].is_null());
+  std::ofstream(RunPaths{folder.path()}.metrics_jsonl(), std::ios::app)
+      << R"({"kind": "memory_of_rank", "rank": 0, "parameters": 424, "optimizer_state": 2048, )"
+      << R"("predicted_parameters": 424, "predicted_optimizer_state": 1024})" << '\n'
+      << R"({"kind": "memory_of_rank", "rank": 1, "parameters": 424, "optimizer_state": 1024, )"
+      << R"("predicted_parameters": 424, "predicted_optimizer_state": 1024, "gradients": -5, "buckets": "x"})"
+      << '\n';
+  const auto summary = summarise_run(folder.path(), 5);
+  EXPECT_THAT(summary_text(summary), HasSubstr("\nMemory per rank\n"
+                                               "  part             measured            predicted\n"
+                                               "  parameters       424 B               424 B\n"
+                                               "  optimizer state  1.0 KiB to 2.0 KiB  1.0 KiB\n"
+                                               "  sum              1.4 KiB to 2.4 KiB  1.4 KiB\n"));
+  EXPECT_EQ(json_of(summary)["memory_of_ranks"], nlohmann::json::parse(R"({"ranks": 2, "parts": {
+    "parameters": {"least": 424, "most": 424, "predicted": 424},
+    "optimizer_state": {"least": 1024, "most": 2048, "predicted": 1024},
+    "sum": {"least": 1448, "most": 2472, "predicted": 1448}}})"));
+}
+
 }  // namespace
 }  // namespace lockstep::apps

@@ -27,6 +27,13 @@ class TorchDdpGlooTest(unittest.TestCase):
         self.assertEqual(ready, f"ready {GPT_PARAMETERS}")
         self.assertGreater(float(one_step), 0)
 
+    def test_two_ranks_divide_a_gpts_state_and_end_well(self):
+        for way in ("zero1", "fsdp2"):
+            with self.subTest(way):
+                ready, one_step = self.answers([*GPT, "--sharding", way], "1\n")
+                self.assertEqual(ready, f"ready {GPT_PARAMETERS}")
+                self.assertGreater(float(one_step), 0)
+
     def test_two_ranks_answer_as_remote_training_expects(self):
         ready, one_step, memory, two_steps = self.answers(SMALL, "1\npeak_memory\n2\n")
         self.assertEqual(ready, f"ready {PARAMETERS}")

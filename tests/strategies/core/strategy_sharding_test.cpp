@@ -153,8 +153,8 @@ TEST(StrategySharding, RefusesWhatItCannotDivide) {
   const auto error_of = [](const StrategyOptions& options) {
     return message_of<InvalidArgument>([&] { MirroredStrategy(cpu_devices(2), options); });
   };
-  EXPECT_THAT(error_of({.sharding = {.stage = 4}}), HasSubstr("expected stage 0, 1 or 2, but got 4"));
-  EXPECT_THAT(error_of({.sharding = {.axis = "data"}}), HasSubstr("a stage of 1 or 2 with the axis data"));
+  EXPECT_THAT(error_of({.sharding = {.stage = 4}}), HasSubstr("expected a stage from 0 to 3, but got 4"));
+  EXPECT_THAT(error_of({.sharding = {.axis = "data"}}), HasSubstr("a stage from 1 to 3 with the axis data"));
   EXPECT_THAT(error_of({.sharding = {.stage = 1, .axis = "shard"}}),
               HasSubstr("an axis of the mesh data=2, but got 'shard'"));
   StrategyOptions compressed{.sharding = {.stage = 1}};

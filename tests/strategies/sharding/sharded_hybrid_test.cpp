@@ -40,8 +40,9 @@ class MeshRanks {
     const auto errors = threads_.run(
         [&](int rank) {
           const auto& backend = shard_channels_[static_cast<size_t>(copy_of(rank))]->backend(shard_of(rank));
-          const ReplicaCollectives::Run run(*replica(rank), backend, clocks_[static_cast<size_t>(rank)]);
+          ReplicaCollectives::Run run(*replica(rank), backend, clocks_[static_cast<size_t>(rank)]);
           function(rank);
+          run.finish();
         },
         [&](int, const std::exception_ptr&) {
           for (auto& channel : shard_channels_) channel->abort("another rank failed");

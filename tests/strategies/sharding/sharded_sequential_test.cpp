@@ -83,6 +83,30 @@ TEST(ShardedSequentialTest, CutsASequenceThatIsThere) {
       {"0", "1 to 2", "last", "4"});
 }
 
+TEST(ShardedSequentialTest, ElementsThatAreUnitsJoinTheSameUnitsOnAllRanks) {
+  // The shards of one element lie on the first rank only.
+  ShardedRanks ranks(kRanksOfSequences);
+  const auto tiny = [](const UnitOptions& options) {
+    return
+        [options] { return Sharded<torch::nn::Linear>(options, torch::nn::LinearOptions(2, 2).bias(false)); };
+  };
+  auto sharded = ranks.make([&](const UnitOptions& options) {
+    const auto plain = [] { return torch::nn::Linear(2, 2); };
+    return shard_elements({tiny(options), tiny(options), plain, tiny(options), plain}, options);
+  });
+  EXPECT_EQ(sharded[0]->units()[0]->parameters()[0].numel(), 4);
+  EXPECT_EQ(sharded[1]->units()[0]->parameters()[0].numel(), 0);
+  for (auto& model : sharded) EXPECT_EQ(names_of(model), (std::vector<std::string>{"0 to 2", "3 to 4"}));
+  const auto batch = torch::randn({2, 2});
+  std::vector<torch::Tensor> results(kRanksOfSequences);
+  ranks.run([&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    results[self] = sharded[self]->forward(batch);
+    results[self].sum().backward();
+  });
+  EXPECT_TRUE(results[0].equal(results[1]));
+}
+
 TEST(ShardedSequentialTest, SetsTheModeOfItsElements) {
   auto model = shard_elements({[] { return torch::nn::Dropout(0.5); }}, {});
   const auto x = torch::ones({100});

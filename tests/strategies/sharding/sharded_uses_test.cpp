@@ -56,8 +56,12 @@ TEST(ShardedUsesTest, UnitsCanBeRecomputed) {
 
 TEST(ShardedUsesTest, ARecomputedUnitStaysGatheredForItsBackward) {
   ShardedRanks ranks(2);
-  auto first = ranks.make([](const UnitOptions& options) { return Sharded<MlpBlock>(options); });
-  auto second = ranks.make([](const UnitOptions& options) { return Sharded<MlpBlock>(options); });
+  const auto make = [](UnitOptions options) {
+    options.overlap = false;
+    return Sharded<MlpBlock>(options);
+  };
+  auto first = ranks.make(make);
+  auto second = ranks.make(make);
   const auto x = batch_of(2, 5);
   const auto counts_of = [&](bool together) {
     GatheredUnits::Counts counts;

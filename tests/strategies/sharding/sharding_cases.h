@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -59,11 +60,16 @@ class ShardedRanks {
   }
 
   std::vector<std::exception_ptr> errors_of(const std::function<void(int)>& function) {
-    return group_.errors_of([&](int rank) {
+    auto errors = group_.errors_of([&](int rank) {
       const auto self = static_cast<size_t>(rank);
-      const ReplicaCollectives::Run run(*replicas_[self], group_.backend(rank), clocks_[self]);
+      ReplicaCollectives::Run run(*replicas_[self], group_.backend(rank), clocks_[self]);
       function(rank);
+      run.finish();
     });
+    if (std::any_of(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; })) {
+      for (const auto& replica : replicas_) replica->reset();
+    }
+    return errors;
   }
   void run(const std::function<void(int)>& function) {
     for (const auto& error : errors_of(function)) EXPECT_EQ(message_of<std::exception>(error), "no error");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -36,9 +37,10 @@ torch::Tensor squared(const torch::Tensor& outputs, const torch::Tensor&) {
   return outputs.square().sum(1);
 }
 
-/// Returns the row of kind "memory" after `num_steps` steps on two replicas.
-nlohmann::json memory_after(int64_t num_steps, bool counts = true, const Callbacks& others_before = {},
-                            const Callbacks& others_after = {}) {
+/// Returns the rows of kind "memory" and "memory_of_rank" after `num_steps` steps on two replicas.
+std::vector<nlohmann::json> rows_after(int64_t num_steps, bool counts = true,
+                                       const Callbacks& others_before = {},
+                                       const Callbacks& others_after = {}) {
   const testing::TemporaryFolder folder;
   const RunDirectory directory(folder.path() + "/run");
   const auto record = std::make_shared<RecordRun>(
@@ -57,16 +59,38 @@ nlohmann::json memory_after(int64_t num_steps, bool counts = true, const Callbac
   trainer.fit(data, data, {.epochs = 1, .callbacks = callbacks, .batches = {.global_batch_size = 2 * kRows}});
   record->finish(RunStatus::kCompleted);
   EXPECT_EQ(record->record().memory.has_value(), true);
-  nlohmann::json memory;
+  std::vector<nlohmann::json> rows;
   std::ifstream lines(directory.paths().metrics_jsonl());
   for (std::string line; std::getline(lines, line);) {
-    const auto row = nlohmann::json::parse(line);
-    if (row["kind"] == "memory") memory = row;
+    auto row = nlohmann::json::parse(line);
+    if (row["kind"].get<std::string>().starts_with("memory")) rows.push_back(std::move(row));
   }
   std::ifstream report(directory.paths().report());
   const std::string html{std::istreambuf_iterator<char>(report), {}};
   EXPECT_THAT(html, ::testing::HasSubstr("<h2>Memory</h2>"));
-  return memory;
+  EXPECT_THAT(html, ::testing::HasSubstr("Memory per rank"));
+  return rows;
+}
+
+nlohmann::json memory_after(int64_t num_steps, bool counts = true, const Callbacks& others_before = {},
+                            const Callbacks& others_after = {}) {
+  const auto rows = rows_after(num_steps, counts, others_before, others_after);
+  EXPECT_EQ(rows.at(0)["kind"], "memory");
+  return rows.at(0);
+}
+
+TEST(RunMemoryTest, RecordsEachRanksMemoryBesideTheFormula) {
+  const auto rows = rows_after(4);
+  ASSERT_EQ(rows.size(), 3U);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto& rank = rows[i + 1];
+    EXPECT_EQ(rank["kind"], "memory_of_rank");
+    EXPECT_EQ(rank["rank"], i);
+    for (const std::string prefix : {"", "predicted_"}) {
+      for (const std::string part : {"parameters", "gradients", "optimizer_state"})
+        EXPECT_EQ(rank[prefix + part], kParameters) << prefix + part;
+    }
+  }
 }
 
 TEST(RunMemoryTest, RecordsExactBytesOfWhatStaysAndTheActivationsOfAStep) {

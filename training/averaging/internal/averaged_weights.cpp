@@ -5,14 +5,11 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "lockstep/runtime/replicas/buffer_aggregation.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/core/strategy.h"
-#include "lockstep/training/state/internal/replica_states.h"
-#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 namespace {
@@ -25,18 +22,6 @@ std::vector<size_t> distinct(const std::vector<torch::Tensor>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i)
     if (seen.insert(tensors[i].unsafeGetTensorImpl()).second) positions.push_back(i);
   return positions;
-}
-
-/// Returns a clone of each tensor. Those of tied weights are one tensor, too.
-std::vector<torch::Tensor> clones_of(const std::vector<torch::Tensor>& tensors) {
-  std::unordered_map<const void*, torch::Tensor> known;
-  std::vector<torch::Tensor> clones;
-  for (const auto& tensor : tensors) {
-    torch::Tensor& clone = known[tensor.unsafeGetTensorImpl()];
-    if (!clone.defined()) clone = tensor.detach().clone();
-    clones.push_back(clone);
-  }
-  return clones;
 }
 
 /// Moves those averages that have a mean, and copies the others.
@@ -72,18 +57,11 @@ void on_replicas(const FitState::Objects& objects, const Act& act) {
 
 }  // namespace
 
-void AveragedWeights::copy_model(const FitState::Objects& objects) {
-  std::vector<OfReplica> copies(objects.modules.size());
-  on_replicas(objects, [&](size_t replica) {
-    const auto& module = *objects.modules[replica];
-    refuse_shards("AveragedWeights", module);
-    copies[replica] = {clones_of(module.parameters()), clones_of(module.buffers())};
-  });
-  replicas_ = std::move(copies);
-}
-
 void AveragedWeights::update(const FitState::Objects& objects, double weight, AveragedBuffers buffers) {
-  if (replicas_.empty()) return copy_model(objects);
+  if (replicas_.empty()) {
+    replicas_ = copies_of_model(objects.strategy, objects.modules);
+    return;
+  }
   on_replicas(objects, [&](size_t replica) {
     const auto& module = *objects.modules[replica];
     const auto& own = replicas_[replica];
@@ -118,68 +96,32 @@ void AveragedWeights::swap(const FitState::Objects& objects) const {
   });
 }
 
-bool AveragedWeights::is_finite() const {
+bool AveragedWeights::is_finite(const FitState::Objects& objects) const {
   if (replicas_.empty()) return true;
-  const auto& parameters = replicas_.front().parameters;
-  return std::all_of(parameters.begin(), parameters.end(), [](const torch::Tensor& tensor) {
-    return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
-  });
+  bool is_finite = true;
+  bool has_shards = false;
+  for (const auto& replica : replicas_) {
+    for (const auto& tensor : replica.parameters) {
+      has_shards = has_shards || is_shard(tensor);
+      is_finite = is_finite && (!tensor.is_floating_point() || tensor.isfinite().all().item<bool>());
+    }
+    if (!has_shards) return is_finite;  // the others are equal
+  }
+  const auto own = torch::tensor({int64_t{is_finite}}, torch::kLong);
+  const auto all = objects.strategy.extended().gather_tensors({own});
+  return std::all_of(all.begin(), all.end(),
+                     [](const auto& of_worker) { return of_worker[0].template item<int64_t>() != 0; });
 }
 
 StateValue AveragedWeights::save(const FitState::Objects& objects) {
   take_out_of_model(objects);
   if (replicas_.empty()) return {};
-  const auto& first = *objects.modules.front();
-  StateValue::Dict parameters;
-  size_t at = 0;
-  for (const auto& item : first.named_parameters())
-    parameters.add(item.key(), replicas_.front().parameters[at++]);
-  std::vector<torch::Tensor> local;
-  for (const auto& own : replicas_) local.insert(local.end(), own.buffers.begin(), own.buffers.end());
-  StateValue::Dict buffers;
-  for (auto& [name, stacked] : stack_of_replicas(objects.strategy, first.named_buffers().keys(), local))
-    buffers.add(name, stacked);
-  StateValue::Dict state;
-  state.add("parameters", std::move(parameters));
-  state.add("buffers", std::move(buffers));
-  return state;
+  return save_copies(objects.strategy, objects.modules, replicas_);
 }
 
 void AveragedWeights::load(const FitState::Objects& objects, const StateView& saved) {
   clear();
-  if (saved.is_none()) return;
-  copy_model(objects);
-  const torch::NoGradGuard no_grad;
-  const StateView parameters = saved.at("parameters"), buffers = saved.at("buffers");
-  const auto num_replicas = static_cast<int64_t>(objects.strategy.num_ranks());
-  const auto rules = buffer_aggregations(*objects.modules.front());
-  for (size_t local = 0; local < replicas_.size(); ++local) {
-    const auto& module = *objects.modules[local];
-    size_t at = 0;
-    for (const auto& item : module.named_parameters()) {
-      torch::Tensor& average = replicas_[local].parameters[at++];
-      average.copy_(parameters.at(item.key()).tensor_like(average));
-    }
-    at = 0;
-    for (const auto& item : module.named_buffers()) {
-      torch::Tensor& average = replicas_[local].buffers[at++];
-      const StateView stacked = buffers.at(item.key());
-      const int64_t count = stacked.tensor().dim() > 0 ? stacked.tensor().size(0) : 0;
-      if (count == 0) stacked.fail("the buffers of one or more replicas");
-      auto shape = average.sizes().vec();
-      shape.insert(shape.begin(), count);
-      const auto of_replicas = stacked.tensor_like(average.unsqueeze(0).expand(shape)).unbind();
-      const auto replica = local + static_cast<size_t>(objects.strategy.first_local_replica());
-      const BufferAggregation rule = rules.at(item.key());
-      if (count == num_replicas) {
-        average.copy_(of_replicas[replica]);
-      } else if (rule == BufferAggregation::kSum && replica != 0) {
-        average.zero_();
-      } else {
-        average.copy_(aggregate_values(item.key(), rule, of_replicas));
-      }
-    }
-  }
+  if (!saved.is_none()) replicas_ = load_copies(objects.strategy, objects.modules, saved);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "lockstep/training/formats/state_file.h"
 #include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/state/internal/model_copies.h"
 #include "lockstep/training/trainer/fit_state.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ enum class AveragedBuffers {
 
 /// An average of a model's parameters and buffers on each local replica. It is kept next to the model, and
 /// can be exchanged with it. Parameters are equal on all replicas, bit for bit, and so are their averages,
-/// since each replica computes the same.
+/// since each replica computes the same. Of a sharded parameter, each replica averages its shard.
 class AveragedWeights {
  public:
   /// Moves the average towards the model: average += weight * (model - average). The first update copies the
@@ -33,28 +34,21 @@ class AveragedWeights {
   /// Undoes put_into_model(). Does nothing if the average is not in the model.
   void take_out_of_model(const FitState::Objects& objects);
 
-  /// Returns whether every averaged parameter of the first local replica is finite; true before the first
-  /// update.
-  bool is_finite() const;
+  /// Returns whether every averaged parameter is finite; true before the first update. A collective if
+  /// parameters are sharded, and otherwise the same on all workers, since replicas are equal.
+  bool is_finite(const FitState::Objects& objects) const;
 
   /// Takes the average out of the model, whose own weights belong in the checkpoint, and returns the average
-  /// to save with it: parameters once, buffers of each replica; nothing before the first update. A
-  /// collective.
+  /// to save with it, as save_copies() does; nothing before the first update. A collective.
   StateValue save(const FitState::Objects& objects);
   /// Loads the result of save(). With another number of replicas, the buffers are combined (see
   /// BufferAggregation). Throws CheckpointError naming a tensor that does not fit the model.
   void load(const FitState::Objects& objects, const StateView& saved);
 
  private:
-  void copy_model(const FitState::Objects& objects);
   void swap(const FitState::Objects& objects) const;
 
-  struct OfReplica {
-    std::vector<torch::Tensor> parameters;
-    std::vector<torch::Tensor> buffers;
-  };
-
-  std::vector<OfReplica> replicas_;  // empty before the first update
+  std::vector<ModelCopy> replicas_;  // empty before the first update
   bool is_in_model_ = false;
 };
 

@@ -12,6 +12,7 @@ namespace {
 /// Copies in one thread: OpenMP's threads, which an operator would use, spin afterwards and keep the replicas
 /// from the cores.
 torch::Tensor copy_of(const torch::Tensor& tensor) {
+  if (tensor.is_meta()) return tensor;
   const auto plain = tensor.detach();
   const bool is_plain = plain.is_cpu() && plain.layout() == torch::kStrided &&
                         plain.is_non_overlapping_and_dense() && !plain.is_conj() && !plain.is_neg();

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Copies the state to new memory on the host, so that training may continue while it is written. Waits for
-/// devices.
+/// Copies the state to new memory on the host, so that training may continue while it is written. Keeps
+/// tensors without memory, of the device "meta". Waits for devices.
 StateValue::Dict host_copy(const StateValue::Dict& state);
 
 /// Calls `work` in a new thread in which operators use no other threads, because those would spin and take

@@ -203,7 +203,7 @@ ShardedCheckpoint::~ShardedCheckpoint() {
   if (store_ != nullptr) CheckpointStore::abandon(begun_);
 }
 
-void ShardedCheckpoint::write(const StateValue::Dict& shard, bool in_background) {
+void ShardedCheckpoint::write(StateValue::Dict shard, bool in_background) {
   const auto write_now = [this](const StateValue::Dict& state) {
     file_ = write_checkpoint_file(begun_, shard_file_name(shard_.index), [&](PartSink& sink) {
       GivenUpSink until_given_up(sink, is_given_up_);
@@ -212,7 +212,7 @@ void ShardedCheckpoint::write(const StateValue::Dict& shard, bool in_background)
   };
   try {
     if (!in_background) return write_now(shard);
-    work_ = lockstep::in_background([write_now, copy = host_copy(shard)] { write_now(copy); });
+    work_ = lockstep::in_background([write_now, state = std::move(shard)] { write_now(state); });
   } catch (...) {
     failure_ = std::current_exception();
   }

@@ -49,9 +49,9 @@ class ShardedCheckpoint {
   ShardedCheckpoint(const ShardedCheckpoint&) = delete;
   ShardedCheckpoint& operator=(const ShardedCheckpoint&) = delete;
 
-  /// Writes this worker's shard, with `in_background` from a copy in the background. Reports errors in
-  /// commit().
-  void write(const StateValue::Dict& shard, bool in_background);
+  /// Writes this worker's shard, with `in_background` by another thread: its tensors must not change until
+  /// then. Reports errors in commit().
+  void write(StateValue::Dict shard, bool in_background);
 
   /// Continues the checkpoint: once all workers have written their shards, worker 0 commits in the
   /// background; after that, all workers learn of it. Returns whether the checkpoint is committed; if

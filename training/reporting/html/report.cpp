@@ -237,6 +237,22 @@ void add_epochs(const RunRecord& record, HtmlPage& page) {
   }
 }
 
+void add_memory_of_ranks(const std::vector<RankMemory>& ranks, HtmlPage& page) {
+  if (ranks.empty()) return;
+  HtmlTable table{.columns = {{"Memory per rank"}, {"Measured", true}, {"Predicted", true}}};
+  for (const auto& part : parts_of_ranks(ranks)) {
+    auto cells = cells_of(part);
+    cells[0] = capitalized(cells[0]);
+    if (part.name == "sum") table.marked_rows.push_back(table.rows.size());
+    table.rows.push_back(std::move(cells));
+  }
+  page.paragraph(ranks.size() == 1
+                     ? "Of the chief's rank, beside the formula."
+                     : "Of each of the chief's ranks, beside the formula; from the least to the most "
+                       "if they differ.");
+  page.elements(html_table(table));
+}
+
 void add_memory(const RunRecord& record, HtmlPage& page) {
   if (!record.memory) return;
   const MemoryRecord& memory = *record.memory;
@@ -255,6 +271,7 @@ void add_memory(const RunRecord& record, HtmlPage& page) {
   page.heading("Memory");
   page.paragraph("Of the chief's replicas together.");
   page.elements(html_table(table));
+  add_memory_of_ranks(memory.ranks, page);
 }
 
 void add_configuration(const RunRecord& record, HtmlPage& page) {

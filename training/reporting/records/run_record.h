@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/rank_memory.h"
 
 namespace lockstep {
 
@@ -101,6 +102,7 @@ struct MemoryRecord {
   std::optional<int64_t> activations = {};
   std::optional<int64_t> peak = {};
   bool is_of_process = false;  ///< whether the peak is the process's resident memory, else of tensors on GPUs
+  std::vector<RankMemory> ranks = {};  ///< the memory of each of these replicas for its model, in their order
 };
 
 /// A text that a language model wrote.
@@ -137,9 +139,9 @@ struct RunRecord {
 std::string status_name(RunStatus status);
 
 /// Return the rows of metrics.csv (one per epoch) and of metrics.jsonl. Absent values have no entry. In
-/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", "memory", or "end" for the
-/// totals, which close the file; with_kind() adds it. A name in `others` that the record already has is left
-/// out.
+/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", "memory", "memory_of_rank", or
+/// "end" for the totals, which close the file; with_kind() adds it. A name in `others` that the record
+/// already has is left out.
 MetricRow metric_row(const RunStart& start);
 MetricRow metric_row(const StepRecord& step);
 MetricRow metric_row(const EpochRecord& epoch);

@@ -5,34 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
-#include "lockstep/runtime/replicas/module_state.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/formats/named_tensors.h"
 #include "lockstep/training/formats/state_file.h"
+#include "lockstep/training/formats/state_view.h"
 
 namespace lockstep {
 
-/// Returns the tensors of the module that `replicas` hold, one for each local replica, with whole parameters
-/// instead of shards. `tensors` has those of the first local replica. If there are shards, it is a
-/// collective, and whole parameters are on the CPU. Workers for which `is_wanted` is false get nothing.
-NamedTensors whole_tensors(Strategy& strategy, const std::vector<ModulePointer>& replicas,
-                           NamedTensors tensors, bool is_wanted);
+/// Returns the tensors of the first local replica, with stand-ins for whole parameters in the place of shards
+/// (see divided_tensor()). `replicas` has the same tensors of each local replica. If there are no shards,
+/// returns the tensors themselves.
+NamedTensors divided_tensors(const Strategy& strategy, const std::vector<NamedTensors>& replicas);
 
 /// Returns optimizer_state() of the optimizer that `replicas` hold, one for each local replica. If its state
-/// is sharded, puts it together from all replicas' parts: then it is a collective, and tensors are on the
-/// CPU. Workers for which `is_wanted` is false get an empty state.
-StateValue::Dict whole_optimizer_state(Strategy& strategy,
-                                       const std::vector<torch::optim::Optimizer*>& replicas, bool is_wanted);
-
-/// Throws InvalidArgument, which begins with `who`, if parameters of the module are shards.
-void refuse_shards(const std::string& who, const torch::nn::Module& module);
+/// is sharded, it is a collective, and stand-ins take the place of tensors of which the replicas hold parts.
+StateValue::Dict divided_optimizer_state(Strategy& strategy,
+                                         const std::vector<torch::optim::Optimizer*>& replicas);
 
 /// Returns the elements of a shard, of the values of the whole parameter.
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard);
+/// Returns the saved values of a parameter, in the dtype and on the device of `parameter`, which may be a
+/// shard of it. Throws CheckpointError for another shape.
+torch::Tensor values_like(const StateView& saved, const torch::Tensor& parameter);
 
 // Parts of optimizer_state(), in optimizer_state.cpp.
 

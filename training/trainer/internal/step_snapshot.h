@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/training/formats/state_file.h"
+#include "lockstep/training/state/internal/copied_states.h"
 #include "lockstep/training/trainer/fit_state.h"
 #include "lockstep/training/trainer/internal/meter_states.h"
 #include "lockstep/training/trainer/step_meters.h"
@@ -13,8 +13,9 @@
 namespace lockstep {
 
 /// A copy, on each replica's device, of everything that a fit's steps change in this process's replicas:
-/// parameters, buffers, states of optimizers and scalers, and the sums of loss and metrics. Excludes random
-/// streams, learning rates and the position in the dataset.
+/// parameters, buffers, states of optimizers and scalers, and the sums of loss and metrics. Of sharded
+/// parameters and states, each replica copies its own part. Excludes random streams, the options of
+/// optimizers, such as learning rates, and the position in the dataset.
 class StepSnapshot {
  public:
   /// Makes the copy. `meters` has one entry per local replica, like every member of `objects`. Throws
@@ -26,7 +27,7 @@ class StepSnapshot {
  private:
   struct OfReplica {
     std::vector<std::pair<at::Tensor, at::Tensor>> module_tensors;  // each with its copy
-    StateValue optimizer;
+    CopiedStates optimizer;
     GradScalerState scaler;
     std::vector<MetricState> meters;
   };

@@ -29,10 +29,14 @@ ComparisonReport report_of_two(bool has_failure = false) {
                     .communication_seconds = 0,
                     .peak_memory_bytes = int64_t{100} << 20,
                     .losses = {2, 1.5}};
+    run.ranks = {{.rank = 0,
+                  .measured = {.parameters = 1024, .buckets = 512},
+                  .predicted = MemoryParts{.parameters = 1024}}};
     comparison.add(0, {.run = run, .parameters = {1, 2, 3}});
     run.replicas = 2;
     run.seconds = 0.5;
     run.communication_seconds = 0.05;
+    run.ranks.push_back({.rank = 1, .measured = {.parameters = 2048}, .predicted = std::nullopt});
     comparison.add(1, {.run = run, .parameters = {1, 2, 3 + 0x1p-40}});
   }
   if (has_failure) comparison.add_failure(1, {7, "out of memory"});
@@ -52,14 +56,15 @@ ComparisonReport report_of_two(bool has_failure = false) {
 
 TEST(ComparisonReport, HasARowAStrategyWithEveryFigure) {
   const auto table = comparison_table(report_of_two());
-  EXPECT_THAT(table.header,
-              ElementsAre("strategy", "replicas", "images/s", "ratio to default", "loss after 2 steps",
-                          "parameter difference", "peak memory", "data wait", "communication"));
+  EXPECT_THAT(table.header, ElementsAre("strategy", "replicas", "images/s", "ratio to default",
+                                        "loss after 2 steps", "parameter difference", "peak memory",
+                                        "memory per rank / formula", "data wait", "communication"));
   ASSERT_EQ(table.rows.size(), 2U);
   EXPECT_THAT(table.rows[0], ElementsAre("default", "1", "100 (100 to 100)", "1.00 (1.00 to 1.00)", "1.5000",
-                                         "0", "100 MiB", "12.5 %", "0.0 %"));
-  EXPECT_THAT(table.rows[1], ElementsAre("mirrored:2", "2", "200 (200 to 200)", "2.00 (2.00 to 2.00)",
-                                         "1.5000", "9.1e-13", "100 MiB", "25.0 %", "10.0 %"));
+                                         "0", "100 MiB", "1.5 KiB / 1.0 KiB", "12.5 %", "0.0 %"));
+  EXPECT_THAT(table.rows[1],
+              ElementsAre("mirrored:2", "2", "200 (200 to 200)", "2.00 (2.00 to 2.00)", "1.5000", "9.1e-13",
+                          "100 MiB", "1.5 KiB to 2.0 KiB", "25.0 %", "10.0 %"));
 }
 
 TEST(ComparisonReport, SaysInItsRowHowAStrategyFailed) {
@@ -67,7 +72,7 @@ TEST(ComparisonReport, SaysInItsRowHowAStrategyFailed) {
   EXPECT_EQ(table.header.back(), "error");
   EXPECT_EQ(table.rows[0].back(), "");
   EXPECT_THAT(table.rows[1],
-              ElementsAre("mirrored:2", "", "", "", "", "", "", "", "", "exit code 7: out of memory"));
+              ElementsAre("mirrored:2", "", "", "", "", "", "", "", "", "", "exit code 7: out of memory"));
   EXPECT_EQ(exit_code_of(report_of_two(true)), 7);
   EXPECT_EQ(exit_code_of(report_of_two()), 0);
 }
@@ -105,7 +110,22 @@ TEST(ComparisonReport, HasAllOfItAsJson) {
     "examples_per_second": {"median": 200.0, "interval_95": [200.0, 200.0], "rounds": [200.0, 200.0, 200.0, 200.0, 200.0, 200.0]},
     "ratio": {"median": 2.0, "interval_95": [2.0, 2.0], "rounds": [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]},
     "loss": 1.5, "losses": [2.0, 1.5], "parameter_difference": 9.094947017729282e-13,
-    "peak_memory_bytes": 104857600, "data_wait_share": 0.25, "communication_share": 0.1})"));
+    "peak_memory_bytes": 104857600,
+    "memory_of_ranks": {"parameters": {"least": 1024, "most": 2048, "predicted": null},
+                        "buckets": {"least": 0, "most": 512, "predicted": null},
+                        "sum": {"least": 1536, "most": 2048, "predicted": null}}, "data_wait_share": 0.25, "communication_share": 0.1})"));
+}
+
+TEST(ComparisonReport, ShowsMemoryOfRanksBesideItsFormulaIfItWasMeasured) {
+  auto report = report_of_two();
+  auto json = nlohmann::json::parse(comparison_json(report));
+  EXPECT_EQ(json["strategies"][0]["memory_of_ranks"]["parameters"],
+            nlohmann::json::parse(R"({"least": 1024, "most": 1024, "predicted": 1024})"));
+  EXPECT_EQ(json["strategies"][0]["memory_of_ranks"]["buckets"]["predicted"], 0);
+  report.rows[0].ranks.clear();
+  json = nlohmann::json::parse(comparison_json(report));
+  EXPECT_TRUE(json["strategies"][0]["memory_of_ranks"].is_null());
+  EXPECT_EQ(comparison_table(report).rows[0][7], "");
 }
 
 TEST(ComparisonReport, TellsOfClicksInRowsAndOfServersTheirStaleness) {

@@ -30,16 +30,21 @@ std::string error_of(const std::function<void()>& act) {
 TEST(MeasuredRun, IsReadAsItWasWritten) {
   const WorkFolder folder;
   const std::string path = folder.path() + "/run.json";
-  const MeasuredRun run{.replicas = 2,
-                        .description = "two \"replicas\"",
-                        .data = "/some\xff/where",  // a path need not be UTF-8
-                        .parameters = 10,
-                        .examples = 640,
-                        .seconds = 0.1 + 0.2,
-                        .data_wait_seconds = 0.01,
-                        .communication_seconds = 0.02,
-                        .peak_memory_bytes = int64_t{3} << 40,
-                        .losses = {2.5, 0.1, std::nan(""), std::numeric_limits<double>::infinity()}};
+  const MeasuredRun run{
+      .replicas = 2,
+      .description = "two \"replicas\"",
+      .data = "/some\xff/where",  // a path need not be UTF-8
+      .parameters = 10,
+      .examples = 640,
+      .seconds = 0.1 + 0.2,
+      .data_wait_seconds = 0.01,
+      .communication_seconds = 0.02,
+      .peak_memory_bytes = int64_t{3} << 40,
+      .losses = {2.5, 0.1, std::nan(""), std::numeric_limits<double>::infinity()},
+      .ranks = {{.rank = 1,
+                 .measured = {.parameters = 3, .gradients = 4, .optimizer_state = 5, .buckets = 6},
+                 .predicted = MemoryParts{.parameters = 3, .gathered_units = 7}},
+                {.rank = 2}}};
   write_measured_run(path, run);
   const auto read = read_measured_run(path);
   EXPECT_EQ(read.replicas, 2);
@@ -56,6 +61,12 @@ TEST(MeasuredRun, IsReadAsItWasWritten) {
   EXPECT_TRUE(std::isnan(read.losses[2]));
   EXPECT_FALSE(std::isfinite(read.losses[3]));
   EXPECT_DOUBLE_EQ(read.examples_per_second(), 640 / (0.1 + 0.2));
+  ASSERT_EQ(read.ranks.size(), 2U);
+  EXPECT_EQ(metric_row(read.ranks[0]), metric_row(run.ranks[0]));
+  EXPECT_EQ(metric_row(read.ranks[1]), metric_row(run.ranks[1]));
+  EXPECT_EQ(read.ranks[0].measured.optimizer_state, 5);
+  EXPECT_EQ(read.ranks[0].predicted.value().gathered_units, 7);
+  EXPECT_FALSE(read.ranks[1].predicted.has_value());
 }
 
 TEST(MeasuredRun, IsRefusedWhereItsFileIsMissingCutOffOrSomethingElse) {
@@ -71,6 +82,20 @@ TEST(MeasuredRun, IsRefusedWhereItsFileIsMissingCutOffOrSomethingElse) {
               HasSubstr("cannot be written"));
 }
 
+TEST(MeasuredRun, WithoutRanksIsReadAsBeforeTheyWereMeasured) {
+  const std::string text = measured_run_text({.seconds = 1});
+  const std::string ranks = ",\"ranks\":[]";
+  const size_t at = text.find(ranks);
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_TRUE(parse_measured_run(text.substr(0, at) + text.substr(at + ranks.size()), "old").ranks.empty());
+  EXPECT_THAT(error_of([&] {
+                parse_measured_run(
+                    text.substr(0, at) + ",\"ranks\":[{\"rank\":\"x\"}]" + text.substr(at + ranks.size()),
+                    "odd");
+              }),
+              HasSubstr("odd: expected a measurement"));
+}
+
 TEST(MeasuredRun, OfSeveralWorkersHasAllTheirMemoryAndTheirMeanWaits) {
   const MeasuredRun first{.replicas = 2,
                           .examples = 64,
@@ -78,8 +103,10 @@ TEST(MeasuredRun, OfSeveralWorkersHasAllTheirMemoryAndTheirMeanWaits) {
                           .data_wait_seconds = 0.5,
                           .communication_seconds = 0.1,
                           .peak_memory_bytes = 100,
-                          .losses = {1.5}};
+                          .losses = {1.5},
+                          .ranks = {{.rank = 0, .measured = {.parameters = 8}}}};
   MeasuredRun second = first;
+  second.ranks = {{.rank = 1, .measured = {.parameters = 9}}};
   second.seconds = 2.1;
   second.data_wait_seconds = 0.25;
   second.communication_seconds = 0.3;
@@ -90,6 +117,9 @@ TEST(MeasuredRun, OfSeveralWorkersHasAllTheirMemoryAndTheirMeanWaits) {
   EXPECT_DOUBLE_EQ(merged.data_wait_seconds, 0.375);
   EXPECT_DOUBLE_EQ(merged.communication_seconds, 0.2);
   EXPECT_EQ(merged.peak_memory_bytes, 150);
+  ASSERT_EQ(merged.ranks.size(), 2U);
+  EXPECT_EQ(merged.ranks[0].rank, 0);
+  EXPECT_EQ(merged.ranks[1].measured.parameters, 9);
   EXPECT_THAT(merged.losses, ElementsAre(1.5));
   EXPECT_THROW(merge_workers({}), std::invalid_argument);
 }

@@ -67,7 +67,7 @@ Words good_values(const Flag& flag) {
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
       {"mesh", {"data=2", "data=2,shard=4"}},
-      {"sharding", {"0", "1", "2"}},
+      {"sharding", {"0", "1", "2", "3"}},
       {"communication", {"auto", "ring", "exchange", "nccl"}},
       {"exchange-algorithm", {"auto", "recursive_doubling", "halving", "direct", "ring"}},
       {"encrypt", {"on", "off"}},

@@ -78,6 +78,23 @@ TEST(ReportTest, ListsMemoryByPart) {
   EXPECT_THAT(report_html({.title = "run"}), Not(HasSubstr("Memory")));
 }
 
+TEST(ReportTest, ListsMemoryPerRankBesideTheFormula) {
+  RunRecord record{.title = "run", .memory = MemoryRecord{.parameters = 1024}};
+  EXPECT_THAT(report_html(record), Not(HasSubstr("Memory per rank")));
+  const MemoryParts predicted{.parameters = 4096, .gradients = 1024, .optimizer_state = 0};
+  record.memory->ranks = {
+      {.rank = 0, .measured = {.parameters = 4096, .gradients = 1024}, .predicted = predicted},
+      {.rank = 1, .measured = {.parameters = 4096, .gradients = 2048}, .predicted = predicted}};
+  const auto row = [](const std::string& name, const std::string& measured, const std::string& predicted) {
+    return "<td>" + name + "</td><td class=\"number\">" + measured + "</td><td class=\"number\">" +
+           predicted + "</td>";
+  };
+  EXPECT_THAT(report_html(record),
+              AllOf(HasSubstr("Memory per rank"), HasSubstr(row("Parameters", "4.0 KiB", "4.0 KiB")),
+                    HasSubstr(row("Gradients", "1.0 KiB to 2.0 KiB", "1.0 KiB")),
+                    HasSubstr(row("Sum", "5.0 KiB to 6.0 KiB", "5.0 KiB")), Not(HasSubstr("Gathered"))));
+}
+
 TEST(ReportTest, LeavesOutWhatWasNotMeasured) {
   const std::string html = report_html({.title = "run", .epochs = {{.epoch = 1, .loss = 0.5}}});
   EXPECT_THAT(html, AllOf(HasSubstr("<figcaption>Loss</figcaption>"), Not(HasSubstr("Accuracy")),

@@ -1,0 +1,110 @@
+"""Trainings of train_gpt for tests, and what they leave behind."""
+
+import array
+import json
+import os
+import pathlib
+import re
+import secrets
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import saved_state
+import workers
+
+PROGRAM = os.environ["TRAIN_GPT"]
+TIMEOUT = 300
+# A model of 3,000 parameters, whose sequences a step of 10 cannot share evenly among 4 replicas.
+TINY = ["--layers", "2", "--hidden", "16", "--heads", "2", "--sequence-length", "24", "--limit-test", "8",
+        "--sample-tokens", "8", "--threads", "1"]
+PARITY = [*TINY, "--steps", "20", "--test-every", "7", "--global-batch-size", "10", "--precision", "float64"]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def train(*arguments, check=True, **options):
+    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False,
+                            env=workers.clean_environment(), **options)
+    if check and result.returncode != 0:
+        raise AssertionError(f"exit code {result.returncode}:\n{result.stdout}{result.stderr}")
+    return result
+
+
+def newest(folder):
+    return max(folder.glob("checkpoint-*"))
+
+
+def weights_of(folder):
+    """The parameters of the newest checkpoint, by their names."""
+    model = saved_state.load(newest(folder) / "state.pt")["model"]
+    return {name: array.array("d", values) for name, values in model.items()}
+
+
+def digests_of(folder):
+    """The checksums of the model, the optimizer, and each replica's own state."""
+    manifest = json.loads((newest(folder) / "manifest.json").read_text(encoding="utf-8"))
+    return manifest["step"], {part["name"]: part["sha256"] for part in manifest["files"][0]["parts"]
+                              if part["name"].startswith(("model.", "optimizers.", "replicas."))}
+
+
+def test_losses(output):
+    return [float(loss) for loss in re.findall(r"^epoch \d+/\d+ .*  test loss (\S+)", output, re.MULTILINE)]
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own, and programs that end with it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *arguments, environment=None):
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=environment or workers.clean_environment())
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        return process
+
+    def start_workers(self, num_workers, *arguments):
+        """Starts workers with the same flags, as a launcher does."""
+        hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(num_workers))
+        environment = workers.clean_environment() | {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
+        return [self.start(*arguments, "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index", rank,
+                           environment=environment) for rank in range(num_workers)]
+
+    def await_step(self, step, process):
+        """Waits until the folder has a checkpoint of this step or a later one."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if max((int(path.name[-12:]) for path in self.folder.glob("checkpoint-*")), default=0) >= step:
+                return
+            time.sleep(0.002)
+        self.fail(f"no checkpoint of step {step}; exit code {process.poll()}")
+
+
+class ParityCase(Case):
+    """Compares trainings with one on one device."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.shared.cleanup)
+        cls.alone = pathlib.Path(cls.shared.name) / "alone"
+        cls.output = train(*PARITY, "--backup-dir", cls.alone).stdout
+        cls.weights = weights_of(cls.alone)
+        cls.losses = test_losses(cls.output)
+
+    def check_like_one_device(self, folder, output):
+        weights = weights_of(folder)
+        self.assertEqual(weights.keys(), self.weights.keys())
+        self.assertEqual(sum(map(len, weights.values())), sum(map(len, self.weights.values())))
+        largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
+        self.assertLess(largest, 1e-12)
+        self.assertEqual(test_losses(output), self.losses)
