@@ -126,6 +126,11 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
 
 ReplicaPeers Strategy::replica_peers() const {
   ReplicaPeers peers{.first_replica = first_replica_, .gather_tensors = {}};
+  if (core_->mesh.cuts_models()) {
+    peers.counts = [mesh = core_->mesh, first = first_replica_](size_t local) {
+      return mesh.is_first_of_replica(first + static_cast<int>(local));
+    };
+  }
   if (const auto workers = core_->config.workers)
     peers.gather_tensors = [workers](const auto& own) { return workers->gather_tensors(own); };
   return peers;

@@ -13,6 +13,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
+#include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
@@ -194,6 +195,41 @@ TEST(StrategyModels, GradientsAreSummedOverDataAxesOnly) {
     for (const auto& weight : weights.local_values())
       EXPECT_TRUE(weight.detach().eq(1 - 0.5 * (1 + 2)).all().item<bool>()) << weight;
   });
+}
+
+/// Counts examples, and keeps a number of each replica.
+struct CountsImpl : torch::nn::Module, AggregatesBuffers {
+  BufferAggregation buffer_aggregation(const std::string& name) const override {
+    return name == "seen" ? BufferAggregation::kSum : BufferAggregation::kMean;
+  }
+  torch::Tensor seen = register_buffer("seen", torch::full({}, 5, torch::kLong));
+  torch::Tensor mean = register_buffer("mean", torch::zeros({1}));
+};
+TORCH_MODULE(Counts);
+
+TEST(StrategyModels, BuffersAreCombinedOverReplicasNotOverTheirRanks) {
+  for (const Mesh& mesh : kMeshes) {
+    with_strategies(mesh, [&](Strategy& strategy) {
+      auto counts = strategy.scope([](ReplicaContext&) { return Counts(); });
+      const int replicas = mesh.size() / 2;
+      for (int round = 1; round <= 2; ++round) {
+        strategy.run(
+            [](ReplicaContext& replica, Counts& own) {
+              own->seen += 10 + replica.replica_id();
+              own->mean.fill_(replica.axis("tensor").index() == 0 ? replica.replica_id() : 1000);
+            },
+            counts);
+        counts.eval();
+        const int64_t of_round = 10 * replicas + replicas * (replicas - 1) / 2;
+        for (size_t local = 0; local < counts.local_values().size(); ++local) {
+          const auto& own = counts[local];
+          const bool is_first = strategy.first_local_replica() + static_cast<int>(local) == 0;
+          EXPECT_EQ(own->seen.item<int64_t>(), is_first ? 5 + round * of_round : 0);
+          EXPECT_EQ(own->mean.item<float>(), 0.5F * static_cast<float>(replicas - 1));
+        }
+      }
+    });
+  }
 }
 
 /// A module with a parameter that is cut along "tensor".

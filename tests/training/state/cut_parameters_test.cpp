@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -16,6 +17,10 @@
 #include "lockstep/training/callbacks/divergence_check.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/optimizers/fused_adam.h"
+#include "lockstep/training/state/internal/copied_states.h"
+#include "lockstep/training/state/internal/model_copies.h"
+#include "lockstep/training/state/internal/whole_tensors.h"
+#include "lockstep/training/state/memory_of_ranks.h"
 #include "lockstep/training/state/state_dict.h"
 #include "lockstep/training/state/training_state.h"
 
@@ -209,6 +214,138 @@ TEST(CutParameters, DivergenceCheckComparesRanksThatHoldTheSame) {
     with_change(nets[2]->up->weight, "replica 2 has other ones", "up.weight");      // as on rank 0
     with_change(nets[3]->norm->weight, "replica 3 has other ones", "norm.weight");  // as on all
   });
+}
+
+/// A net with a buffer that differs between replicas, as a BatchNorm's statistics do.
+template <typename Net>
+struct NotingImpl : torch::nn::Module {
+  template <typename... Args>
+  explicit NotingImpl(const Args&... args) {
+    net = register_module("net", Net(args...));
+    noted = register_buffer("noted", torch::zeros({2}));
+  }
+  Net net{nullptr};
+  torch::Tensor noted;
+};
+
+template <typename Net>
+std::shared_ptr<NotingImpl<Net>> make_noting(ReplicaContext& replica) {
+  std::shared_ptr<NotingImpl<Net>> made;
+  if constexpr (std::is_same_v<Net, WholeNet>) {
+    made = std::make_shared<NotingImpl<Net>>();
+  } else {
+    made = std::make_shared<NotingImpl<Net>>(replica.axis("tensor"));
+  }
+  return made;
+}
+
+/// Calls `work` with a strategy and its models, one layout after another.
+template <typename Work>
+void with_noting_models(const Work& work) {
+  const auto call = [&]<typename Net>(const char* mesh, const Net*) {
+    SCOPED_TRACE(mesh);
+    const Mesh parsed = parse_mesh(mesh);
+    MirroredStrategy strategy(cpu_devices(parsed.size()), cut_options_of(parsed));
+    auto model = strategy.scope([](ReplicaContext& replica) { return make_noting<Net>(replica); });
+    work(strategy, model);
+  };
+  for (const char* mesh : {"data=1", "data=2"}) call(mesh, static_cast<const WholeNet*>(nullptr));
+  for (const char* mesh : {"tensor=2", "data=2,tensor=2", "tensor=2,data=2"})
+    call(mesh, static_cast<const ParallelNet*>(nullptr));
+}
+
+/// Averaged weights and EarlyStopping keep and save such copies.
+TEST(CutParameters, CopiesOfAModelAreReadByEachMesh) {
+  ParallelRun whole;  // of other values than a model begins with
+  for (const auto& item : WholeNet()->named_parameters())
+    whole.parameters.emplace_back(item.key(), item.value().detach() * 3 + 1);
+  std::vector<StateValue> saved;
+  with_noting_models([&](Strategy& strategy, auto& model) {
+    strategy.run(
+        [&](ReplicaContext& replica, auto& own) {
+          const torch::NoGradGuard no_grad;
+          own->noted.fill_(replica.replica_id() + 1);
+          size_t at = 0;
+          for (auto& item : own->net->named_parameters()) {
+            const auto& values = whole.parameters.at(at++).second;
+            const auto* part = sharded_parameter_of(item.value());
+            torch::Tensor tensor = item.value();
+            tensor.copy_(part == nullptr ? values : values.narrow(*part->dim, part->offset, part->length));
+          }
+        },
+        model);
+    const auto modules = module_pointers(model.local_values());
+    const auto copies = save_copies(strategy, modules, copies_of_model(strategy, modules));
+    const auto put_together = with_whole_tensors(strategy, copies, copies);
+    const StateView view(saved.emplace_back(put_together), "copies");
+    for (const auto& [name, values] : whole.parameters)
+      EXPECT_TRUE(torch::equal(view.at("parameters").at("net." + name).tensor(), values)) << name;
+    EXPECT_EQ(view.at("buffers").at("noted").tensor().size(0), strategy.num_replicas_in_sync());
+  });
+  for (const auto& state : saved) {
+    const StateView view(state, "copies");
+    const auto notes = view.at("buffers").at("noted").tensor();
+    with_noting_models([&](Strategy& strategy, auto& model) {
+      const auto modules = module_pointers(model.local_values());
+      put_back_copies(strategy, modules, load_copies(strategy, modules, view));
+      for (size_t rank = 0; rank < modules.size(); ++rank) {
+        auto& own = model.local_values()[rank];
+        EXPECT_EQ(difference_of_parts(own->net, whole), 0);
+        const bool is_same_number = notes.size(0) == strategy.num_replicas_in_sync();
+        EXPECT_TRUE(
+            torch::equal(own->noted, is_same_number ? notes[strategy.replica_of(rank)] : notes.mean(0)));
+      }
+    });
+  }
+}
+
+/// StepSnapshot keeps such copies.
+TEST(CutParameters, StepsAreTakenBackByCopiesOnEachRank) {
+  with_training<ParallelNet>({{"data", 2}, {"tensor", 2}}, [](auto& training) {
+    const auto modules = module_pointers(training.model.local_values());
+    training.train(0, 2);
+    const auto copies = copies_of_model(training.strategy, modules);
+    std::vector<CopiedStates> states;
+    for (auto& adam : training.adam.local_values()) states.push_back(copied_states(adam));
+    training.train(2, 4);
+    const auto expected = copies_of_model(training.strategy, modules);
+    training.train(4, 6);
+    put_back_copies(training.strategy, modules, copies);
+    for (size_t rank = 0; rank < states.size(); ++rank)
+      put_back_states(training.adam.local_values()[rank], states[rank]);
+    training.train(2, 4);
+    const auto again = copies_of_model(training.strategy, modules);
+    for (size_t rank = 0; rank < again.size(); ++rank) {
+      for (size_t i = 0; i < again[rank].parameters.size(); ++i)
+        EXPECT_TRUE(torch::equal(again[rank].parameters[i], expected[rank].parameters[i]));
+    }
+  });
+}
+
+TEST(CutParameters, CountInTheMemoryOfARankByItsPart) {
+  for (const int ranks : {2, 4}) {
+    with_training<ParallelNet>({{"tensor", ranks}}, [&](auto& training) {
+      training.train(0, 2);
+      std::vector<torch::optim::Optimizer*> optimizers;
+      for (auto& adam : training.adam.local_values()) optimizers.push_back(&adam);
+      const auto memory =
+          memory_of_ranks(training.strategy, module_pointers(training.model.local_values()), optimizers);
+      // The embedding, up with its bias, down's weight, and the head with its bias are cut; the bias of down
+      // and the norm are whole.
+      const int64_t cut = kVocabulary * kFeatures + (kFeatures + 1) * kHidden + kHidden * kFeatures +
+                          (kFeatures + 1) * kVocabulary;
+      const int64_t bytes = (cut / ranks + 3 * kFeatures) * static_cast<int64_t>(sizeof(double));
+      ASSERT_EQ(memory.size(), static_cast<size_t>(ranks));
+      for (const auto& rank : memory) {
+        for (const auto& parts : {rank.measured, rank.predicted.value()}) {
+          EXPECT_EQ(parts.parameters, bytes);
+          EXPECT_EQ(parts.gradients, bytes);
+          EXPECT_EQ(parts.optimizer_state, 2 * bytes);
+          EXPECT_EQ(parts.gathered_units, 0);
+        }
+      }
+    });
+  }
 }
 
 TEST(CutParameters, SaveWeightsRefusesParts) {
