@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "lockstep/benchmarks/job_comparison.h"
 #include "lockstep/benchmarks/jobs.h"
 #include "lockstep/benchmarks/loops/strategy_loop.h"
 #include "lockstep/benchmarks/loops/training_loop.h"
@@ -31,74 +32,9 @@ constexpr Bar kAgainstOneBatch{Bar::Side::kAtLeast, 0.95};
 constexpr Bar kWorkersAgainstTorch{Bar::Side::kAtLeast, 1.2};
 constexpr Bar kWorkersAgainstTunedTorch{Bar::Side::kAtLeast, 1.0};
 constexpr Bar kWorkersAgainstOneProcess{Bar::Side::kAtLeast, 0.9};
-constexpr Bar kStage1{Bar::Side::kAtLeast, 0.97};
-constexpr Bar kStage2{Bar::Side::kAtLeast, 0.95};
-constexpr Bar kStage3{Bar::Side::kAtLeast, 0.85};
-constexpr Bar kStage3OfWorkers{Bar::Side::kAtLeast, 0.75};
-constexpr Bar kStage3AgainstFsdp{Bar::Side::kAtLeast, 1.2};
-constexpr Bar kStage3AgainstTunedFsdp{Bar::Side::kAtLeast, 1.0};
 // At most 1.4 times the time.
 constexpr Bar kRecomputation{Bar::Side::kAtLeast, 0.714};
 constexpr Bar kMemory{Bar::Side::kAtMost, 1.05};
-
-/// Returns the work of a measurement.
-WorkDone work_of(const BenchmarkOptions& options) {
-  const Workload& workload = options.workload;
-  const auto examples = static_cast<double>(options.steps * workload.global_batch_size);
-  if (workload.model == BenchmarkModel::kGpt)
-    return {examples * static_cast<double>(workload.sequence_length), "tokens/s"};
-  return {examples, "images/s"};
-}
-
-/// Prints the next part, so that a user, or a program that watches this one, sees progress.
-void tell(const std::string& what) {
-  std::cerr << "    " << what << '\n';
-}
-
-/// `other` and `own` each have `double seconds_for(int steps)`.
-template <typename Other, typename Own>
-AlternatingPairs measure_seconds(const BenchmarkOptions& options, Other& other, Own& own) {
-  tell("warming up");
-  other.seconds_for(options.warm_up_steps);
-  own.seconds_for(options.warm_up_steps);
-  return measure_alternating_pairs(
-      options.num_pairs, [&] { return other.seconds_for(options.steps); },
-      [&] { return own.seconds_for(options.steps); }, &std::cerr);
-}
-
-std::string replicas(int count) {
-  return c10::str(count, count == 1 ? " replica" : " replicas");
-}
-
-/// A job of ours: its title in the report, its name for own_job(), and its stage of sharding.
-struct OwnJob {
-  std::string title;
-  const char* name;
-  int sharding = 0;
-};
-
-OwnJob workers_job(const BenchmarkOptions& options, int sharding = 0) {
-  std::string title = c10::str(options.num_replicas, " workers of 1 replica");
-  if (sharding > 0) title += c10::str(", sharding stage ", sharding);
-  return {std::move(title), "workers", sharding};
-}
-
-void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
-                     const std::string& name, const Command& other_job, std::optional<Bar> bar,
-                     Report& report) {
-  tell("starting " + name);
-  RemoteTraining other(other_job);
-  tell("starting " + own_name.title);
-  Command own_command = own_job(own_name.name, workload, options.num_replicas);
-  if (own_name.sharding > 0) own_command = with_sharding(std::move(own_command), own_name.sharding);
-  RemoteTraining own(own_command);
-  if (other.num_parameters() != own.num_parameters()) {
-    throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
-                                      " trains ", other.num_parameters(), " parameters and Lockstep ",
-                                      own.num_parameters()));
-  }
-  report.add_speed(own_name.title, name, measure_seconds(options, other, own), work_of(options), bar);
-}
 
 void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int num_replicas,
                   const std::string& name, const Command& other_job, std::optional<Bar> bar, Report& report) {
@@ -112,27 +48,6 @@ Workload tensorflow_workload(const BenchmarkOptions& options) {
   Workload workload = options.workload;
   workload.dense_head = true;
   return workload;
-}
-
-Workload torch_workload(const BenchmarkOptions& options) {
-  Workload workload = options.workload;
-  workload.dense_head = false;
-  return workload;
-}
-
-/// Returns the replicas of a comparison with PyTorch, whose ranks do not share a GPU.
-int replicas_beside_torch(const BenchmarkOptions& options) {
-  const auto& gpus = options.workload.gpus;
-  return gpus.empty() ? options.num_replicas : static_cast<int>(gpus.size());
-}
-
-Command torch_command(const BenchmarkOptions& options, TorchPeer peer) {
-  Command job =
-      torch_job(options.torch_python, options.peers, torch_workload(options), replicas_beside_torch(options));
-  if (peer == TorchPeer::kSameAllocator) return with_own_allocator(std::move(job));
-  if (peer == TorchPeer::kCompiled) return with_compiled_model(std::move(job));
-  if (peer == TorchPeer::kCompiledProcess) return with_compiled_model(in_one_process(std::move(job)));
-  return job;
 }
 
 std::string torch_title(const BenchmarkOptions& options, TorchPeer peer) {
@@ -158,41 +73,6 @@ std::optional<Bar> torch_bar(const BenchmarkOptions& options, TorchPeer peer) {
   if (num_gpus == 0) return is_gpt ? kGptAgainstTorch : kAgainstTorch;
   if (num_gpus > 1) return std::nullopt;
   return options.workload.cuda_graph ? kAgainstTorchByGraphs : kAgainstTorchOnGpu;
-}
-
-/// Over Gloo, which has no reduce-scatter of its own, FSDP2 sums its gradients by an all-reduce.
-std::string torch_sharding_title(const BenchmarkOptions& options, const std::string& way, bool is_tuned) {
-  const bool on_cpu = options.workload.gpus.empty();
-  return c10::str("PyTorch ", way == "fsdp2" ? "FSDP2" : "ZeRO 1", on_cpu ? ", Gloo" : ", NCCL",
-                  ", fused AdamW",
-                  !on_cpu    ? ""
-                  : is_tuned ? ", the same allocator"
-                             : ", as installed");
-}
-
-void compare_sharded_workers(const BenchmarkOptions& options, Report& report) {
-  const Workload workload = torch_workload(options);
-  const bool on_cpu = workload.gpus.empty();
-  const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
-  Command whole = own_job("workers", workload, options.num_replicas);
-  compare_own_job(options, workload, workers_job(options, 3), workers_job(options).title, whole,
-                  bar_on_cpu(kStage3OfWorkers), report);
-  if (options.torch_python.empty()) {
-    report.add_not_measured("sharding of workers against PyTorch", "no --peer-torch-python");
-    return;
-  }
-  for (const int stage : {1, 3}) {
-    const std::string way = stage == 1 ? "zero1" : "fsdp2";
-    for (const bool is_tuned : {false, true}) {
-      if (is_tuned && !on_cpu) continue;
-      Command job = with_torch_sharding(
-          torch_command(options, is_tuned ? TorchPeer::kSameAllocator : TorchPeer::kAsInstalled), way);
-      const auto bar = bar_on_cpu(is_tuned ? kStage3AgainstTunedFsdp : kStage3AgainstFsdp);
-      compare_own_job(options, workload, workers_job(options, stage),
-                      torch_sharding_title(options, way, is_tuned), job, stage == 3 ? bar : std::nullopt,
-                      report);
-    }
-  }
 }
 
 }  // namespace
@@ -233,31 +113,6 @@ void compare_with_independent_loops(const BenchmarkOptions& options, Report& rep
   const auto own = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
   report.add_speed(replicas(options.num_replicas), c10::str(options.num_replicas, " independent threads"),
                    measure_seconds(options, *independent, *own), work_of(options), kAgainstIndependentLoops);
-}
-
-void compare_sharding(const BenchmarkOptions& options, Report& report) {
-  const bool has_units = options.workload.model == BenchmarkModel::kGpt;
-  {
-    const auto whole = make_strategy_loop(options.workload, {.num_replicas = options.num_replicas});
-    for (const int stage : {1, 2, 3}) {
-      if (stage == 3 && !has_units) continue;
-      const auto sharded =
-          make_strategy_loop(options.workload, {.num_replicas = options.num_replicas, .sharding = stage});
-      report.add_speed(c10::str(replicas(options.num_replicas), ", sharding stage ", stage),
-                       replicas(options.num_replicas), measure_seconds(options, *whole, *sharded),
-                       work_of(options),
-                       stage == 1   ? kStage1
-                       : stage == 2 ? kStage2
-                                    : kStage3);
-    }
-  }
-  if (!has_units) {
-    report.add_not_measured("sharding stage 3", "only a GPT has units: --model gpt");
-  } else if (options.workload.gpus.size() == 1) {
-    report.add_not_measured("sharding of workers", "each needs a GPU of its own");
-  } else {
-    compare_sharded_workers(options, report);
-  }
 }
 
 void compare_recomputation(const BenchmarkOptions& options, Report& report) {

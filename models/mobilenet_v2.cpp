@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "lockstep/models/internal/inverted_residual.h"
-#include "lockstep/models/internal/wrap_part.h"
+#include "lockstep/models/parts/internal/wrap_part.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/models/model_parts.h"
 #include "lockstep/models/norm_layer.h"
+#include "lockstep/models/parts/model_parts.h"
 
 namespace lockstep {
 

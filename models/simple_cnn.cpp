@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "lockstep/models/internal/wrap_part.h"
+#include "lockstep/models/parts/internal/wrap_part.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include "lockstep/benchmarks/loops/workload.h"
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/mobilenet_v2.h"
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 
 namespace lockstep::benchmarks {
 

@@ -4,7 +4,6 @@ PARTS = (("parameters", "parameters"), ("gradients", "gradients"), ("optimizer_s
          ("gathered_units", "gathered units"))
 # Okabe and Ito's colors, which most color-blind people tell apart.
 COLORS = {"parameters": "#0072b2", "gradients": "#e69f00", "optimizer_state": "#009e73", "buckets": "#cc79a7", "gathered_units": "#d55e00"}
-NAMES = {"threads": "threads", "processes": "processes"}
 LEFT, WIDTH, BAR, GAP = 150, 480, 15, 4
 
 
@@ -39,7 +38,7 @@ def picture(results, parameters, is_dark):
                                 result["predicted_parts"]["gathered_units"]) * unit
             shapes.append(f'  <path class="formula" d="M{predicted:.1f} {top - 2} V{top + BAR + 2}"/>')
             shapes.append(f'  <text class="note" x="{max(x, predicted) + 8:.1f}" y="{top + 12}">'
-                          f'{sum(result["parts"].values()) / 1e6:,.0f} MB, {NAMES[result["way"]]}</text>')
+                          f'{sum(result["parts"].values()) / 1e6:,.0f} MB, {result["way"]}</text>')
             top += BAR + GAP
         top += 4
     legend, x = [], LEFT

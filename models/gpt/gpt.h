@@ -14,7 +14,7 @@
 
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_options.h"
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 
 namespace lockstep {
 

@@ -170,7 +170,7 @@ bool ReplicaRendezvous::run_next_part(Meeting& meeting, int rank_share) {
   int part = 0;
   {
     MutexLock lock(mutex_);
-    if (!meeting.ready_ || meeting.error_ || meeting.next_part_ == meeting.work_.num_parts) return false;
+    if (!has_parts(meeting)) return false;
     if (rank_share >= 0) {
       const int share = (meeting.work_.num_parts + size_ - 1) / size_;
       int& taken = meeting.taken_[static_cast<size_t>(rank_share)];
@@ -198,6 +198,17 @@ bool ReplicaRendezvous::run_next_part(Meeting& meeting, int rank_share) {
   return true;
 }
 
+bool ReplicaRendezvous::has_parts(const Meeting& meeting) {
+  return meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts;
+}
+
+std::shared_ptr<ReplicaRendezvous::Meeting> ReplicaRendezvous::earlier_with_parts(uint64_t sequence) const {
+  const auto found = std::find_if(in_work_.begin(), in_work_.end(), [&](const auto& meeting) {
+    return meeting->sequence_ < sequence && has_parts(*meeting);
+  });
+  return found == in_work_.end() ? nullptr : *found;
+}
+
 void ReplicaRendezvous::do_own_share(int rank) {
   std::vector<std::shared_ptr<Meeting>> meetings;
   {
@@ -216,27 +227,35 @@ void ReplicaRendezvous::wait(Meeting& meeting, std::optional<std::chrono::millis
   while (true) {
     while (run_next_part(meeting, -1)) {
     }
-    MutexLock lock(mutex_);
-    // A running part writes to the caller's tensors, so an error is thrown only once no part runs.
-    const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
-    if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
-    if (meeting.done_) return;
-    if (meeting.arrived_ == size_) {
-      // All ranks have arrived, and the remaining work ends by itself. It is finished even after an abort: a
-      // rank that gave up would find others writing to its tensors. Another thread may have made the work
-      // ready in the meantime, so look again under the lock before sleeping.
-      if (meeting.ready_ && !meeting.error_ && meeting.next_part_ < meeting.work_.num_parts) continue;
-      changed_.wait(mutex_);
-      continue;
+    std::shared_ptr<Meeting> earlier;
+    {
+      MutexLock lock(mutex_);
+      // A running part writes to the caller's tensors, so an error is thrown only once no part runs.
+      const bool parts_running = meeting.finished_parts_ != meeting.next_part_;
+      if (meeting.error_ && !parts_running) std::rethrow_exception(meeting.error_);
+      if (meeting.done_) return;
+      if (meeting.arrived_ < size_ && abort_reason_) throw CollectiveAborted(*abort_reason_);
+      // Another thread may have made work ready in the meantime, so look again under the lock before
+      // sleeping.
+      if (has_parts(meeting)) continue;
+      earlier = earlier_with_parts(meeting.sequence_);
+      if (earlier == nullptr && meeting.arrived_ == size_) {
+        // All ranks have arrived, and the remaining work ends by itself. It is finished even after an abort:
+        // a rank that gave up would find others writing to its tensors.
+        changed_.wait(mutex_);
+      } else if (earlier == nullptr) {
+        const bool in_time = changed_.wait_until(mutex_, deadline);
+        if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
+          const std::string text =
+              timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_rank_, names_));
+          abort_locked(text);
+          throw CollectiveAborted(text);
+        }
+      }
     }
-    if (abort_reason_) throw CollectiveAborted(*abort_reason_);
-    const bool in_time = changed_.wait_until(mutex_, deadline);
-    if (!in_time && !meeting.error_ && !abort_reason_ && meeting.arrived_ < size_) {
-      const std::string text =
-          timed_out(call_of(meeting), limit, missing_ranks(meeting.here_, first_rank_, names_));
-      abort_locked(text);
-      throw CollectiveAborted(text);
-    }
+    // Work that runs elsewhere may be done in order, so that this meeting depends on those before it, for
+    // which no thread may be waiting.
+    if (earlier != nullptr) run_next_part(*earlier, -1);
   }
 }
 

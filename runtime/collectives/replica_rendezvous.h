@@ -32,8 +32,8 @@ struct CollectiveCall;
 ///
 /// The n-th operation of every rank is the same meeting. Arriving does not block. The last rank to arrive
 /// prepares the work, which is cut into parts. The replicas' threads do the parts: each does its share when
-/// it arrives at another meeting, and any that are left when it waits. Results do not depend on which thread
-/// does a part.
+/// it arrives at another meeting, and any that are left when it waits for that meeting or a later one.
+/// Results do not depend on which thread does a part.
 ///
 /// Every wait ends: when the work is done, by abort(), if a rank leaves without joining, or after the
 /// timeout. Work that runs elsewhere ends by itself or is ended there.
@@ -87,9 +87,9 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   /// abort().
   std::shared_ptr<Meeting> arrive(int rank, Arrival arrival, const MakeWork& make_work);
 
-  /// Blocks until the meeting's work is done, and does parts of it meanwhile. Throws the errors of arrive(),
-  /// errors of the work, and CollectiveAborted if a rank has left without joining or, naming the missing
-  /// ranks, after the timeout (`timeout` overrides the rendezvous's own).
+  /// Blocks until the meeting's work is done, and does parts of it and of earlier meetings meanwhile. Throws
+  /// the errors of arrive(), errors of the work, and CollectiveAborted if a rank has left without joining or,
+  /// naming the missing ranks, after the timeout (`timeout` overrides the rendezvous's own).
   void wait(Meeting& meeting, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   bool is_done(const Meeting& meeting);
@@ -115,6 +115,8 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
   void end_work(Meeting& meeting);
   void fail(Meeting& meeting, std::exception_ptr error) LOCKSTEP_REQUIRES(mutex_);
   void abort_locked(const std::string& reason) LOCKSTEP_REQUIRES(mutex_);
+  static bool has_parts(const Meeting& meeting);
+  std::shared_ptr<Meeting> earlier_with_parts(uint64_t sequence) const LOCKSTEP_REQUIRES(mutex_);
   bool run_next_part(Meeting& meeting, int rank_share);
   void do_own_share(int rank);
   CollectiveCall call_of(const Meeting& meeting) const;

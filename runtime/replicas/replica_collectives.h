@@ -20,6 +20,15 @@ namespace lockstep {
 
 /// Base of a replica's shared state (see ReplicaCollectives::shared()) that begins collectives which may
 /// still be under way when the run's function returns.
+///
+/// Example:
+///
+///     class Prefetcher : public EndsWithRun {
+///       void end_run() override { if (work_) std::exchange(work_, nullptr)->wait(); }
+///       void abandon_run() noexcept override { work_.reset(); }
+///       ...
+///     };
+///     replica->shared<Prefetcher>();  // in bind(); its end_run() is called after each run
 class EndsWithRun {
  public:
   virtual ~EndsWithRun() = default;

@@ -18,9 +18,14 @@ using torch::nn::Module;
 /// Stands for a module of the block, with its name, its buffers, and shards in place of its parameters.
 class ShardHolder final : public Module, public AggregatesBuffers {
  public:
-  explicit ShardHolder(std::shared_ptr<const Module> original)
+  explicit ShardHolder(std::shared_ptr<Module> original)
       : Module(original->name()), original_(std::move(original)) {
     Module::train(original_->is_training());
+  }
+  /// Sets the mode of the module that computes, too: the block's own.
+  void train(bool on = true) override {
+    Module::train(on);
+    original_->train(on);
   }
   BufferAggregation buffer_aggregation(const std::string& name) const override {
     const auto* declared = dynamic_cast<const AggregatesBuffers*>(original_.get());
@@ -28,7 +33,7 @@ class ShardHolder final : public Module, public AggregatesBuffers {
   }
 
  private:
-  std::shared_ptr<const Module> original_;
+  std::shared_ptr<Module> original_;
 };
 
 /// Appends the parameters of a module outside the units in it, each once.

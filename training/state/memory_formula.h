@@ -29,8 +29,8 @@ struct MemoryLayout {
   /// outside are whole.
   int stage = 0;
   int64_t num_parts = 1;  ///< ranks along the axis of the sharding
-  /// The most units that are whole at a time: 1; 2 if a unit is inside another one; all units that keep their
-  /// parameters until backward.
+  /// The most units that are whole at a time: 1; 2 if a unit is gathered while another one computes, or is
+  /// inside it; all units that keep their parameters until backward.
   int64_t units_at_once = 1;
   BucketOptions buckets = {};  ///< used in stage 2
   /// Bytes of an element in which gradients of longer elements are summed; 0: their own.

@@ -35,6 +35,7 @@ int64_t units_at_once(const std::vector<const ShardedModule*>& units) {
   int64_t kept = 0, deepest = 1;
   for (const auto* unit : units) {
     if (unit->unit_options().keep_until_backward) ++kept;
+    if (unit->unit_options().overlap && units.size() > 1) deepest = 2;
     const auto inside = units_of(*unit);  // with itself
     deepest = std::max(deepest, static_cast<int64_t>(inside.size() > 1 ? 2 : 1));
   }

@@ -152,8 +152,7 @@ ComparisonTable comparison_table(const ComparisonReport& report) {
       .header = {
           "strategy", "replicas", examples_of(report.options.work) + "/s", "ratio" + reference,
           fmt::format("loss after {} {}", report.options.steps, report.options.steps == 1 ? "step" : "steps"),
-          "parameter difference", "peak memory", "memory per rank / formula", "data wait",
-          "communication"}};
+          "parameter difference", "peak memory", "memory per rank / formula", "data wait", "communication"}};
   if (has_failures) table.header.emplace_back("error");
   for (const auto& row : report.rows) {
     std::vector<std::string> cells{row.strategy.label};

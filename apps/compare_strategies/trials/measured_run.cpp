@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-json ranks_json(const std::vector<RankMemory>& ranks) {
+json rank_rows(const std::vector<RankMemory>& ranks) {
   json list = json::array();
   for (const auto& rank : ranks) {
     json object = json::object();
@@ -49,7 +49,7 @@ std::string measured_run_text(const MeasuredRun& run) {
                   {"communication_seconds", run.communication_seconds},
                   {"peak_memory_bytes", run.peak_memory_bytes},
                   {"losses", run.losses},
-                  {"ranks", ranks_json(run.ranks)}};
+                  {"ranks", rank_rows(run.ranks)}};
   return root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 #include "lockstep/runtime/replicas/replica_context.h"
 #include "lockstep/strategies/core/strategy.h"
 

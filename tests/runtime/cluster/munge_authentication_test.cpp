@@ -184,7 +184,8 @@ TEST_F(MungeAuthenticationTest, RefusesAChangedProof) {
   Bytes proof = user_->prove(kPayload);
   proof[proof.size() / 2] ^= 1;
   // The changed character may be none of base64.
-  EXPECT_THAT(refusal_of(proof), AnyOf(HasSubstr("nvalid credential"), HasSubstr("base64-decode credential")));
+  EXPECT_THAT(refusal_of(proof),
+              AnyOf(HasSubstr("nvalid credential"), HasSubstr("base64-decode credential")));
   for (const Bytes& bytes : {Bytes{}, Bytes{0}, Bytes(20'000, 'M')})
     EXPECT_THROW(user_->check(kPayload, bytes), InvalidArgument);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -69,6 +70,37 @@ TEST(ReplicaRendezvous, ArrivingNeverWaitsForTheOthers) {
   EXPECT_FALSE(rendezvous.is_done(*second));
   rendezvous.wait(*rendezvous.arrive(1, arrival("mean"), no_work));
   rendezvous.wait(*second);
+}
+
+TEST(ReplicaRendezvous, AWaitDoesThePartsOfEarlierMeetingsThatItsOwnDependsOn) {
+  // As over workers, whose exchanges are done in order: the second meeting goes on once the first is done.
+  ReplicaRendezvous rendezvous(2, kLong);
+  std::promise<ReplicaRendezvous::Resume> second_resumes;
+  auto second_is_begun = second_resumes.get_future().share();
+  std::atomic<int> parts = 0;
+  const auto first = [&](std::vector<ReplicaRendezvous::Arrival>&) {
+    return ReplicaRendezvous::Work{4, [&](int) { ++parts; },
+                                   [&](uint64_t, const ReplicaRendezvous::Resume& resume) {
+                                     resume({}, nullptr);
+                                     second_is_begun.get()({}, nullptr);
+                                   }};
+  };
+  const auto second = [&](std::vector<ReplicaRendezvous::Arrival>&) {
+    return ReplicaRendezvous::Work{0, nullptr, [&](uint64_t, const ReplicaRendezvous::Resume& resume) {
+                                     second_resumes.set_value(resume);
+                                   }};
+  };
+  rendezvous.arrive(0, arrival("first"), first);
+  const auto meeting = rendezvous.arrive(0, arrival("second"), second);
+  rendezvous.arrive(1, arrival("first"), first);  // does its share, half of the parts
+  rendezvous.arrive(1, arrival("second"), second);
+  EXPECT_EQ(parts, 2);
+  auto waiting = std::async(std::launch::async, [&] { rendezvous.wait(*meeting); });
+  const auto status = waiting.wait_for(std::chrono::seconds(20));
+  EXPECT_EQ(status, std::future_status::ready);
+  if (status != std::future_status::ready) second_is_begun.get()({}, nullptr);
+  EXPECT_NO_THROW(waiting.get());
+  EXPECT_EQ(parts, status == std::future_status::ready ? 4 : 2);
 }
 
 TEST(ReplicaRendezvous, NamesBothCallsAndTheirNumberWhereTheyDiffer) {

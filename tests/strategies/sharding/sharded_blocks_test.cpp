@@ -210,6 +210,19 @@ TEST(ShardedBlocksTest, TakesAndReturnsStructuresAndDefaultArguments) {
   });
 }
 
+TEST(ShardedBlocksTest, AModuleInAUnitHasAModeOfItsOwn) {
+  ConvBlock block;
+  Sharded<ConvBlock> unit(UnitOptions{}, block);
+  unit->eval();
+  EXPECT_FALSE(block->norm->is_training());
+  unit->named_children()["norm"]->train();
+  EXPECT_TRUE(block->norm->is_training());
+  EXPECT_FALSE(block->conv->is_training());
+  const auto before = unit->named_buffers()["norm.running_mean"].clone();
+  unit->forward(torch::randn({2, 3, 4, 4}, torch::kDouble));
+  EXPECT_FALSE(unit->named_buffers()["norm.running_mean"].equal(before));
+}
+
 TEST(ShardedBlocksTest, TrainsBatchNormAndItsBuffers) {
   ShardedRanks ranks(2);
   torch::manual_seed(5);

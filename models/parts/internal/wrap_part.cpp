@@ -1,4 +1,4 @@
-#include "lockstep/models/internal/wrap_part.h"
+#include "lockstep/models/parts/internal/wrap_part.h"
 
 #include <stdexcept>
 #include <utility>

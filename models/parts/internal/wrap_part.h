@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 
 namespace lockstep {
 

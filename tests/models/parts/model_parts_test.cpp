@@ -1,5 +1,5 @@
 // Models of wrapped parts: each part is wrapped once, in its place, and computes the same.
-#include "lockstep/models/model_parts.h"
+#include "lockstep/models/parts/model_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,72 @@
+#include "lockstep/benchmarks/job_comparison.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "lockstep/benchmarks/jobs.h"
+#include "lockstep/benchmarks/remote_training.h"
+
+namespace lockstep::benchmarks {
+
+WorkDone work_of(const BenchmarkOptions& options) {
+  const Workload& workload = options.workload;
+  const auto examples = static_cast<double>(options.steps * workload.global_batch_size);
+  if (workload.model == BenchmarkModel::kGpt)
+    return {examples * static_cast<double>(workload.sequence_length), "tokens/s"};
+  return {examples, "images/s"};
+}
+
+void tell(const std::string& what) {
+  std::cerr << "    " << what << '\n';
+}
+
+std::string replicas(int count) {
+  return c10::str(count, count == 1 ? " replica" : " replicas");
+}
+
+OwnJob workers_job(const BenchmarkOptions& options, int sharding) {
+  std::string title = c10::str(options.num_replicas, " workers of 1 replica");
+  if (sharding > 0) title += c10::str(", sharding stage ", sharding);
+  return {std::move(title), "workers", sharding};
+}
+
+void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
+                     const std::string& name, const Command& other_job, std::optional<Bar> bar,
+                     Report& report) {
+  tell("starting " + name);
+  RemoteTraining other(other_job);
+  tell("starting " + own_name.title);
+  Command own_command = own_job(own_name.name, workload, options.num_replicas);
+  if (own_name.sharding > 0) own_command = with_sharding(std::move(own_command), own_name.sharding);
+  RemoteTraining own(own_command);
+  if (other.num_parameters() != own.num_parameters()) {
+    throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
+                                      " trains ", other.num_parameters(), " parameters and Lockstep ",
+                                      own.num_parameters()));
+  }
+  report.add_speed(own_name.title, name, measure_seconds(options, other, own), work_of(options), bar);
+}
+
+Workload torch_workload(const BenchmarkOptions& options) {
+  Workload workload = options.workload;
+  workload.dense_head = false;
+  return workload;
+}
+
+int replicas_beside_torch(const BenchmarkOptions& options) {
+  const auto& gpus = options.workload.gpus;
+  return gpus.empty() ? options.num_replicas : static_cast<int>(gpus.size());
+}
+
+Command torch_command(const BenchmarkOptions& options, TorchPeer peer) {
+  Command job =
+      torch_job(options.torch_python, options.peers, torch_workload(options), replicas_beside_torch(options));
+  if (peer == TorchPeer::kSameAllocator) return with_own_allocator(std::move(job));
+  if (peer == TorchPeer::kCompiled) return with_compiled_model(std::move(job));
+  if (peer == TorchPeer::kCompiledProcess) return with_compiled_model(in_one_process(std::move(job)));
+  return job;
+}
+
+}  // namespace lockstep::benchmarks
