@@ -57,7 +57,7 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
  public:
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the first convolution
   /// (`features.0`), each block (`features.1` ...), the last convolution, and the layers after it
-  /// (`classifier`). What it wraps computes the same values, with the same initial ones. Clones call it
+  /// (`classifier`). Wrapped parts compute the same values, with the same initial ones. Clones call it
   /// again.
   explicit MobileNetV2Impl(const MobileNetV2Options& options = {}, PartWrapper wrap = {});
 

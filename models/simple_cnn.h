@@ -31,7 +31,7 @@ struct SimpleCnnOptions {
 class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
  public:
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the `convolution`, the
-  /// `dense` layer after it, and the `classifier`. What it wraps computes the same values, with the same
+  /// `dense` layer after it, and the `classifier`. Wrapped parts compute the same values, with the same
   /// initial ones. Clones call it again.
   explicit SimpleCnnImpl(const SimpleCnnOptions& options = {}, PartWrapper wrap = {});
 

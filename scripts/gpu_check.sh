@@ -22,18 +22,24 @@
 #                      (default: 120). Replicas of train_images wait for each other half as long, and
 #                      then name those they wait for
 #   --build-only       build only; this needs no GPU
+#   --built            run the programs that --build-only has built, and build nothing
+#   --only LIST        what to run: sections (tests, training, benchmarks, scaling), or programs by their
+#                      names in the JSON file, such as gpu_test (default: everything)
+#   --pairs N          alternating pairs of measurements for each ratio (default: 21)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 help_if_asked "$@"
 
-readonly tests=(runtime_test strategies_test gpu_test)
+readonly tests=(gpu_test runtime_test strategies_test)
+readonly programs=("${tests[@]}" speed_benchmark train_images train_gpt)
 readonly libraries=(libcxxopts-dev libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev googletest
   libpng-dev libpng16-16 libjpeg-dev libjpeg62-turbo-dev libjpeg62-turbo libzip-dev libzip4 zlib1g-dev zlib1g
   libbz2-1.0 liblzma5 libzstd1 libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2 libmbedcrypto7 libjemalloc-dev libjemalloc2 libgloo-dev libssl-dev libssl3
   libhwloc-dev libhwloc15 libudev1)
 
-packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=120 build_only=''
+packages='' images='' data=generated out=build/gpu_check/result.json limit=900 stall=120 build_only='' built=''
+only=tests,training,benchmarks,scaling pairs=21
 while (($#)); do
   case $1 in
     --out) out=${2:?--out: expected a file} && shift 2 ;;
@@ -43,12 +49,17 @@ while (($#)); do
     --limit) limit=${2:?--limit: expected seconds} && shift 2 ;;
     --stall) stall=${2:?--stall: expected seconds} && shift 2 ;;
     --build-only) build_only=1 && shift ;;
+    --built) built=1 && shift ;;
+    --only) only=${2:?--only: expected a list} && shift 2 ;;
+    --pairs) pairs=${2:?--pairs: expected a number} && shift 2 ;;
     --list-packages) printf '%s\n' "${libraries[@]}" && exit ;;
-    *) fail "expected --out, --packages, --images, --data, --limit, --stall, --build-only or --list-packages, but got '$1'" 2 ;;
+    *) fail "expected --out, --packages, --images, --data, --limit, --stall, --build-only, --built, --only, --pairs or --list-packages, but got '$1'" 2 ;;
   esac
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit: expected a number of seconds, but got '$limit'" 2
 [[ $stall =~ ^[1-9][0-9]*$ ]] || fail "--stall: expected a number of seconds, but got '$stall'" 2
+[[ $pairs =~ ^[1-9][0-9]*$ ]] || fail "--pairs: expected a number of pairs, but got '$pairs'" 2
+[[ ! $build_only || ! $built ]] || fail "--build-only builds, and --built does not: expected one of them" 2
 
 # At half of --stall, Lockstep's own error comes first: train_images's last line may be 30 s old when a replica begins to wait,
 # and ending NCCL takes up to 10 s.
@@ -75,20 +86,26 @@ unpack_packages() {
   export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 }
 
-if [[ $packages ]]; then
-  if [[ ! $(own_libtorch) ]]; then
-    CMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)') ||
-      fail "no LibTorch: neither CMAKE_PREFIX_PATH names one, nor has python3 torch" 7
-    export CMAKE_PREFIX_PATH
-  fi
-  unpack_packages "$packages"
+if [[ $built ]]; then
+  for program in "${programs[@]}"; do
+    [[ -x build/cuda/bin/$program ]] || fail "--built: there is no build/cuda/bin/$program, which --build-only makes" 2
+  done
 else
-  need_packages "${packages_to_build[@]}"
+  if [[ $packages ]]; then
+    if [[ ! $(own_libtorch) ]]; then
+      CMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)') ||
+        fail "no LibTorch: neither CMAKE_PREFIX_PATH names one, nor has python3 torch" 7
+      export CMAKE_PREFIX_PATH
+    fi
+    unpack_packages "$packages"
+  else
+    need_packages "${packages_to_build[@]}"
+  fi
+  LOCKSTEP_CUDA=ON need_libtorch
+  cuda=ON
+  configure cuda -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
+  build cuda "${programs[@]}"
 fi
-LOCKSTEP_CUDA=ON need_libtorch
-cuda=ON
-configure cuda -DLOCKSTEP_CHECK_SOURCES=OFF -DLOCKSTEP_INSTALL=OFF
-build cuda "${tests[@]}" speed_benchmark train_images
 [[ ! $build_only ]] || exit 0
 
 # gpu:0, gpu:1, ... are then those of nvidia-smi, in this order.
@@ -121,6 +138,11 @@ write_result() { python3 scripts/gpu_check_result.py "$run" "$out" || fail "cann
 check() {
   local section=$1 name=$2 start=$SECONDS code=0
   shift 2
+  [[ ! $planning ]] || known+=",$section,$name,"
+  if [[ ,$only, != *,$section,* && ,$only, != *,$name,* ]]; then
+    [[ ! $planning ]] || note left_out "$name" "not among --only"
+    return 0
+  fi
   if [[ $planning ]]; then
     note plan "$section" "$name"
     return
@@ -143,6 +165,7 @@ gpus() {
   printf '%s\n' "${list:1}"
 }
 
+train_gpt=(build/cuda/bin/train_gpt --communication-timeout "$communication_timeout")
 train_images=(build/cuda/bin/train_images --communication-timeout "$communication_timeout")
 
 # in_threads count, in_processes count: Set `layout` to a command that trains on so many GPUs.
@@ -151,6 +174,11 @@ in_processes() { layout=(scripts/launch_local.sh --gpus "$1" "${train_images[@]}
 
 # train name flag...: one epoch in this layout.
 train() { check training "train_$1" "${layout[@]}" --data "$data" --epochs 1 --seed 1 "${@:2}"; }
+
+# train_text name flag...: the default model on the generated language, on one GPU.
+train_text() {
+  check training "train_gpt_$1" "${train_gpt[@]}" --strategy mirrored --devices gpu:0 --seed 1 --sample-tokens 0 "${@:2}"
+}
 
 # scale threads|processes count: for the rate of the second epoch on so many GPUs, each with the same work. No pass over the
 # images ends with a smaller batch, and no layout alone has cuDNN measure its algorithms.
@@ -164,8 +192,8 @@ scale() {
 # measure name count flag...: on so many GPUs.
 measure() {
   check benchmarks "$1" build/cuda/bin/speed_benchmark --gpus "$(gpus "$2")" --image-size 96 "${peers[@]}" \
-    --json "$run/$1.json" "${@:3}"
-  [[ $planning ]] || cat "$run/$1.out"
+    --pairs "$pairs" --json "$run/$1.json" "${@:3}"
+  [[ $planning || ! -f $run/$1.out ]] || cat "$run/$1.out"
 }
 
 check_one_gpu() {
@@ -180,12 +208,21 @@ check_one_gpu() {
   train float16 --precision float16
   train cuda_graph --cuda-graph
   train two_replicas --replicas-per-device 2
-  measure bfloat16_batch_256 1 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
-  measure bfloat16_batch_64 1 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
+  train_text float32
+  train_text bfloat16 --precision bfloat16
+  train_text cuda_graph --cuda-graph
+  train_text recomputed --recompute every_block
+  train_text stage_2 --replicas-per-device 2 --mesh shard=2 --sharding 2
+  train_text stage_3 --replicas-per-device 2 --mesh shard=2 --sharding 3
   # A graph is captured only once the first steps were alike.
   measure bfloat16_batch_64_cuda_graph 1 --bfloat16 --cuda-graph --global-batch-size 64 \
     --parts bare,torch,torch_compiled,logical,profile --steps 16 --warm-up-steps 12 ${images:+--images "$images"}
+  measure gpt_bfloat16_cuda_graph 1 --model gpt --bfloat16 --cuda-graph --global-batch-size 8 \
+    --parts bare,torch,torch_compiled,profile --steps 16 --warm-up-steps 12
+  measure bfloat16_batch_64 1 --bfloat16 --global-batch-size 64 --parts bare,torch --steps 16
+  measure gpt_bfloat16 1 --model gpt --bfloat16 --global-batch-size 32 --parts bare,torch,recompute
   measure float32_batch_256 1 --global-batch-size 256 --parts bare,torch,logical
+  measure bfloat16_batch_256 1 --bfloat16 --global-batch-size 256 ${images:+--images "$images"}
 }
 
 check_several_gpus() {
@@ -237,9 +274,12 @@ note settings stall_seconds "$stall"
 note settings communication_timeout_seconds "$communication_timeout"
 note settings images "${images:-none}"
 note settings data "$data"
-planning=1
+planning=1 known=,scaling,
 check_all
 planning=''
+for part in ${only//,/ }; do
+  [[ $known == *,$part,* ]] || fail "--only: there is no section or program '$part'" 2
+done
 write_result
 check_all
 

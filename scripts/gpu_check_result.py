@@ -57,9 +57,15 @@ def benchmark_figures(run, name):
 
 
 def training_figures(run, name):
-    accuracies = re.findall(r"test accuracy ([0-9.]+)", read_log(run / f"{name}.out") + read_log(run / f"{name}.log"))
+    printed = read_log(run / f"{name}.out") + read_log(run / f"{name}.log")
+    # train_gpt's loss is in nats a token, and no model can come below the entropy of its generated language.
+    losses = re.findall(r"^test loss ([0-9.]+) nats a token(?:, (-?[0-9.]+) above the entropy)?", printed, re.MULTILINE)
+    if losses:
+        loss, above_entropy = losses[-1]
+        return {"test_loss": float(loss)} | ({"above_entropy": float(above_entropy)} if above_entropy else {})
+    accuracies = re.findall(r"test accuracy ([0-9.]+)", printed)
     if not accuracies:
-        return {"not_measured": "it ended without a test accuracy"}
+        return {"not_measured": "it ended without a test accuracy or loss"}
     return {"test_accuracy": float(accuracies[-1])}
 
 

@@ -82,6 +82,8 @@ at::Tensor ImageTransform::operator()(const at::Tensor& images) const {
 
 at::Tensor resize_images(const at::Tensor& images, int64_t height, int64_t width) {
   if (images.size(2) == height && images.size(3) == width) return images;
+  // CUDA's kernel refuses a batch without images, which a replica's shard may be.
+  if (images.size(0) == 0) return images.new_empty({0, images.size(1), height, width});
   return at::_upsample_bilinear2d_aa(images, {height, width}, /*align_corners=*/false);
 }
 

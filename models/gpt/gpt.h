@@ -47,7 +47,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
  public:
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the token embeddings
   /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
-  /// What it wraps computes the same values, with the same initial ones. Clones call it again.
+  /// Wrapped parts compute the same values, with the same initial ones. Clones call it again.
   explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {});
 
   void reset() override;

@@ -15,7 +15,7 @@ struct ModelPart {
   std::shared_ptr<torch::nn::Module> module;
 };
 
-/// What a part computes. A copy stays valid as long as you like.
+/// The function of a part. A copy stays valid as long as you like.
 using PartFunction = std::function<torch::Tensor(const torch::Tensor&)>;
 
 /// The module that stands for a part of a model, and how the part is called.

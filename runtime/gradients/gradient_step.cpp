@@ -11,6 +11,9 @@ at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optim
   ShardedParameters* const sharded = group.sharded(replica);
   const bool is_divided = group.is_divided();
   at::Tensor norm;
+  const auto step_now = [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); };
+  auto step = take_step;
+  if (auto* on_host = group.host_state(replica)) step = [&, on_host] { on_host->step(optimizer, step_now); };
   {
     std::optional<ShardedParameters::Step> slices;
     if (sharded != nullptr) slices.emplace(*sharded);
@@ -24,10 +27,10 @@ at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optim
       // Of sharded sums each sees a part.
       std::function<void(const at::Tensor&)> agree;
       if (is_divided) agree = [&](const at::Tensor& found) { group.agree_on_found_inf(replica, found); };
-      options.scaler->step(optimizer, clip, take_step, agree);
+      options.scaler->step(optimizer, clip, step, agree);
     } else {
       clip();
-      take_step ? take_step() : static_cast<void>(optimizer.step());
+      step ? step() : step_now();
     }
   }
   if (sharded != nullptr) sharded->gather();

@@ -11,6 +11,7 @@
 #include "lockstep/runtime/collectives/collective_channel.h"
 #include "lockstep/runtime/gradients/gradient_reducer.h"
 #include "lockstep/runtime/gradients/gradient_sharding.h"
+#include "lockstep/runtime/gradients/host_optimizer_state.h"
 #include "lockstep/runtime/gradients/sharded_parameters.h"
 #include "lockstep/runtime/replicas/internal/parameter_directory.h"
 #include "lockstep/runtime/replicas/internal/replica_threads.h"
@@ -33,6 +34,7 @@ class OptimizerGroup {
     std::function<void(int replica, const std::exception_ptr& error)> rethrow;
     /// If `channel` is null, its `cuts` alone count.
     GradientSharding sharding = {};
+    bool keeps_state_on_host = false;  ///< see HostOptimizerState
   };
 
   /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds a
@@ -63,6 +65,10 @@ class OptimizerGroup {
   /// Returns the replica's part of the optimizer's state, or null if each replica has all of it.
   ShardedParameters* sharded(int replica) const {
     return sharded_.empty() ? nullptr : sharded_[static_cast<size_t>(replica)].get();
+  }
+  /// Returns null unless the state is kept on the host.
+  HostOptimizerState* host_state(int replica) {
+    return host_states_.empty() ? nullptr : &host_states_[static_cast<size_t>(replica)];
   }
   /// Returns whether no replica of a lower id has the same part.
   bool has_first_copy(int replica) const {
@@ -127,6 +133,7 @@ class OptimizerGroup {
   GradientSharding sharding_;
   std::vector<std::unique_ptr<GradientReducer>> reducers_;
   std::vector<std::unique_ptr<ShardedParameters>> sharded_;  // refer to the reducers
+  std::vector<HostOptimizerState> host_states_;
   std::vector<int64_t> finished_steps_;
   // For each replica, how many collectives of each counted channel it had joined at its last step.
   std::vector<std::vector<uint64_t>> joined_at_step_;

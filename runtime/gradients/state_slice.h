@@ -29,4 +29,9 @@ at::Tensor slice_of_values(const at::Tensor& values, const DenseLayout& layout, 
 std::unique_ptr<torch::optim::OptimizerParamState> slice_of_state(
     const torch::optim::OptimizerParamState& state, const at::Tensor& parameter, const ParameterSlice& slice);
 
+/// Returns a copy of an optimizer's state whose tensors are on `device`. Takes and throws what
+/// slice_of_state() does.
+std::unique_ptr<torch::optim::OptimizerParamState> state_on(const torch::optim::OptimizerParamState& state,
+                                                            c10::Device device);
+
 }  // namespace lockstep

@@ -3,8 +3,6 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <mutex>
 #include <optional>
@@ -52,9 +50,6 @@ class Graph : public at::cuda::CUDAGraph {
     attempt([&] { pinned->release_pool(mempool_id_); });
     for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
   }
-
-  /// Copies the graph to the device, which the first launch would do otherwise.
-  void upload() { C10_CUDA_CHECK(cudaGraphUpload(graph_exec_, at::cuda::getCurrentCUDAStream())); }
 };
 
 class CapturedWork final : public DeviceGraph {
@@ -82,8 +77,9 @@ class CapturedWork final : public DeviceGraph {
   void end_capture() override {
     const std::lock_guard<std::mutex> lock(registration());
     try {
+      // The first launch copies the graph to the device. cudaGraphUpload() would do it here, but driver 580
+      // crashes in it if NCCL_LAUNCH_ORDER_IMPLICIT is set and the graph has a kernel of NCCL.
       graph_->capture_end();
-      graph_->upload();
     } catch (...) {
       graph_->give_up();
       throw;

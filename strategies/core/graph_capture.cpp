@@ -48,6 +48,11 @@ class Strategy::Recorder {
             "memory "
             "comes and goes: use stage 1 with graphs");
       }
+      if (group->host_state(replica) != nullptr) {
+        throw InvalidArgument(
+            "[CudaGraph] a step of an optimizer whose state is on the host cannot be captured: train without "
+            "host_optimizer_state, or without graphs");
+      }
       phases_.push_back(phase_of(*group));
     }
     set(recording);

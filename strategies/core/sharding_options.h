@@ -19,6 +19,11 @@ struct ShardingOptions {
   /// The axis. The other axes have copies of what its replicas hold together. Empty: "shard" if the mesh has
   /// it, and otherwise the last one.
   std::string axis;
+  /// Keeps the optimizers' state of parameters on GPUs in the host's memory, and steps on the CPU, whatever
+  /// the stage. GPUs then hold no state. Each step copies its parameters and gradients to the host, waits for
+  /// them, and copies the stepped values back. Such steps cannot be captured by a CudaGraph. Nothing changes
+  /// for parameters on CPUs.
+  bool host_optimizer_state = false;
 };
 
 }  // namespace lockstep

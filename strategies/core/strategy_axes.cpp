@@ -71,7 +71,8 @@ std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
 }
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
-  auto [stage, axis] = sharding;
+  int stage = sharding.stage;
+  std::string axis = sharding.axis;
   const auto parameters = parameters_of(optimizer);
   const std::string cut_axis = axis_of_cuts(config.name, parameters);
   std::string axis_of_shards;

@@ -53,7 +53,7 @@ void Strategy::run_factories(const std::function<void(ReplicaContext&)>& make) {
   std::vector<torch::Device> torch_devices;
   for (const auto& device : devices()) torch_devices.push_back(device.torch_device());
   if (core_->config.workers) {
-    const auto state = at::globalContext().defaultGenerator(torch::kCPU).get_state();
+    const auto state = random_state_of(at::globalContext().defaultGenerator(torch::kCPU));
     core_->factory_random_state = fingerprint_of(
         std::string(static_cast<const char*>(state.const_data_ptr()), static_cast<size_t>(state.numel())));
   }
@@ -171,7 +171,8 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
                                 rethrow_from_device(error, {name(), first_replica_ + replica,
                                                             devices()[static_cast<size_t>(replica)]});
                               },
-                              std::move(sharding)});
+                              std::move(sharding),
+                              core_->sharding.host_optimizer_state});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   core_->watch_losses();

@@ -102,7 +102,8 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
   join.facts = {{"cluster", cluster_text(resolver.cluster_spec())},
                 {"Lockstep version", LOCKSTEP_VERSION},
                 {"mesh", options.mesh.str()},
-                {"sharding", c10::str("stage ", options.sharding.stage, " ", options.sharding.axis)},
+                {"sharding", c10::str("stage ", options.sharding.stage, " ", options.sharding.axis,
+                                      options.sharding.host_optimizer_state ? " on the host" : "")},
                 {"communication",
                  c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                                   : communication_name(options.communication.implementation),

@@ -82,6 +82,11 @@ StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std
                                    options.sharding.stage,
                                    ": the parameter servers hold the optimizers' state"));
   }
+  if (options.sharding.host_optimizer_state) {
+    throw InvalidArgument(c10::str("[", kParameterServerStrategy,
+                                   "] expected no host_optimizer_state: the parameter servers hold the "
+                                   "optimizers' state"));
+  }
   if (!options.mesh.axes().empty()) {
     throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected no mesh, but got ",
                                    options.mesh.str(),

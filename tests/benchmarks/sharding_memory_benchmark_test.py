@@ -41,11 +41,11 @@ class ShardingMemoryBenchmarkTest(unittest.TestCase):
                     self.assertAlmostEqual(one["predicted_kept"] / expected, 1, delta=0.001)
                     self.assertAlmostEqual(one["kept"] / expected, 1, delta=0.03)
                     self.assertGreater(one["peak"], expected)
-                    self.assertLessEqual(one["most_units"], 1)
+                    self.assertLessEqual(one["most_units"], 2)
                     units = one["parts"]["gathered_units"]
                     if one["stage"] == 3 and one["ranks"] > 1:
-                        self.assertEqual(one["most_units"], 1)
-                        self.assertAlmostEqual(units / LAYER_BYTES, 1, delta=0.01)
+                        self.assertEqual(one["most_units"], 2)  # one computes, one is gathered ahead
+                        self.assertAlmostEqual(units / LAYER_BYTES, 2, delta=0.02)
                     else:
                         self.assertEqual(units, 0)
                     self.assertEqual(one["parts"]["buckets"] > 0, one["stage"] == 2 and one["ranks"] > 1)

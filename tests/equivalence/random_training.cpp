@@ -11,6 +11,10 @@ namespace {
 
 using Kind = LayerPlan::Kind;
 
+// Some nets magnify rounding, on one device, too.
+constexpr double kLeastTolerance = 1e-12;
+constexpr double kMostTolerance = 1e-6;
+
 /// Draws all of a training.
 class Draws {
  public:
@@ -45,6 +49,7 @@ ParityLayout random_layout(Draws& draws) {
     const MeshAxis data{"data", replicas / shards};
     layout.mesh = draws.chance(0.5) ? Mesh{data, shard} : Mesh{shard, data};
   }
+  layout.overlaps = draws.chance(0.7);
   return layout;
 }
 
@@ -80,13 +85,19 @@ void for_each_simpler(const RandomTraining& training, const std::function<void(c
     if (layout.str() != training.layout.str()) use_changed([&](auto& changed) { changed.layout = layout; });
   };
   const auto& layout = training.layout;
+  const auto with_overlap = [&](ParityLayout changed) {
+    changed.overlaps = layout.overlaps;
+    return changed;
+  };
   for (const int replicas : {1, 2}) {
-    if (replicas < layout.replicas()) set_layout({.workers = {replicas}, .stage = layout.stage});
+    if (replicas < layout.replicas())
+      set_layout(with_overlap({.workers = {replicas}, .stage = layout.stage}));
   }
-  set_layout({.workers = {layout.replicas()}, .mesh = layout.mesh, .stage = layout.stage});
-  set_layout({.workers = layout.workers, .stage = layout.stage});
+  set_layout(with_overlap({.workers = {layout.replicas()}, .mesh = layout.mesh, .stage = layout.stage}));
+  set_layout(with_overlap({.workers = layout.workers, .stage = layout.stage}));
+  if (layout.overlaps) use_changed([](auto& changed) { changed.layout.overlaps = false; });
   if (layout.stage > 0)
-    set_layout({.workers = layout.workers, .mesh = layout.mesh, .stage = layout.stage - 1});
+    set_layout(with_overlap({.workers = layout.workers, .mesh = layout.mesh, .stage = layout.stage - 1}));
   const auto set_least = [&](auto RandomTraining::*member, auto least) {
     if (training.*member > least) use_changed([&](auto& changed) { changed.*member = least; });
     if (training.*member > least + 1) use_changed([&](auto& changed) { --(changed.*member); });
@@ -157,7 +168,8 @@ std::string RandomTraining::problem() const {
       if (step == freezing_step) flip_some(parameters);
     };
   }
-  return problem_of(training, layout);
+  const double rounding = rounding_of(training, layout.replicas());
+  return problem_of(training, layout, std::clamp(100 * rounding, kLeastTolerance, kMostTolerance));
 }
 
 RandomTraining random_training(unsigned seed) {

@@ -62,6 +62,8 @@ TEST(RandomTrainingsTest, TheUsualSeedsHaveEachFeatureSeveralTimes) {
     counts["micro-batches"] += training.micro_batches > 1;
     counts["freezing"] += training.freezing_step >= 0;
     const bool has_units = layout.stage == 3;
+    counts["overlap"] += has_units && layout.overlaps;
+    counts["no overlap"] += has_units && !layout.overlaps;
     counts["units in units"] += has_units && has_layer(training, is_unit_in_unit);
     counts["sequences"] +=
         has_units && has_layer(training, [](const auto& layer) { return layer.kind == Kind::kSequence; });
@@ -90,7 +92,7 @@ TEST(RandomTrainingsTest, AFailureIsShrunkToTheSimplestThatFails) {
     if (!fails(training)) continue;
     ++num_shrunk;
     const auto simplest = shrunk(training, fails, 10000);
-    EXPECT_EQ(simplest.layout.str(), (ParityLayout{.workers = {2}, .stage = 2}.str()));
+    EXPECT_EQ(simplest.layout.str(), (ParityLayout{.workers = {2}, .stage = 2, .overlaps = false}.str()));
     EXPECT_EQ(simplest.optimizers, std::vector<std::string>{"sgd"});
     EXPECT_EQ(simplest.steps * simplest.batch_size * simplest.num_examples * simplest.micro_batches, 1);
     EXPECT_TRUE(simplest.clip_norm);

@@ -189,7 +189,10 @@ std::tuple<torch::Tensor, torch::Tensor> parity_step(ReplicaContext& replica, Pa
 WorkerOutcome trained_by(Strategy& strategy, const ParityTraining& training, const ParityLayout& layout) {
   auto model = strategy.scope([&](ReplicaContext& replica) {
     NetPlace place{.values = at::detail::createCPUGenerator(3), .replica = &replica};
-    if (layout.stage == 3) place.units = along(replica.axis(layout.axis()));
+    if (layout.stage == 3) {
+      place.units = along(replica.axis(layout.axis()));
+      place.units->overlap = layout.overlaps;
+    }
     return training.make_net(place);
   });
   std::vector<Mirrored<OptimizerPointer>> optimizers;
@@ -235,7 +238,8 @@ int ParityLayout::replicas() const {
 std::string ParityLayout::str() const {
   const std::vector<int64_t> replicas_of_workers(workers.begin(), workers.end());
   return c10::str("stage ", stage, " over ", axis(), " of ", mesh.axes().empty() ? "no mesh" : mesh.str(),
-                  ", workers of ", at::IntArrayRef(replicas_of_workers), " replicas");
+                  ", workers of ", at::IntArrayRef(replicas_of_workers), " replicas",
+                  overlaps ? "" : ", units without overlap");
 }
 
 torch::Tensor rows_of_micro_batch(int64_t batch_size, int replicas, int micro_batch, int micro_batches) {
@@ -266,7 +270,8 @@ ParityOutcome on_one_device(const ParityTraining& training, int replicas) {
     for (const auto& optimizer : optimizers) optimizer->zero_grad();
     double loss_of_step = 0;
     for (int i = 0; i < training.micro_batches; ++i) {
-      const auto rows = rows_of_micro_batch(size, replicas, i, training.micro_batches);
+      auto rows = rows_of_micro_batch(size, replicas, i, training.micro_batches);
+      if (training.reverses_rows) rows = rows.flip(0);
       const auto loss = net->losses(rows_of(training.data, rows + begin)).sum() / size;
       loss.backward();
       loss_of_step += loss.item<double>();
@@ -347,10 +352,27 @@ std::string difference_of(const ParityOutcome& given, const ParityOutcome& expec
   return "";
 }
 
-std::string problem_of(const ParityTraining& training, const ParityLayout& layout) {
+double rounding_of(const ParityTraining& training, int replicas) {
+  ParityTraining reversed = training;
+  reversed.reverses_rows = true;
+  const auto expected = on_one_device(training, replicas);
+  const auto given = on_one_device(reversed, replicas);
+  double largest = 0;
+  for (size_t i = 0; i < expected.numbers.size(); ++i) {
+    const double scale = std::max(1.0, std::abs(expected.numbers[i]));
+    largest = std::max(largest, std::abs(given.numbers[i] - expected.numbers[i]) / scale);
+  }
+  for (const auto& [name, tensor] : expected.tensors) {
+    const double scale = std::max(1.0, tensor.abs().max().item<double>());
+    largest = std::max(largest, largest_difference({given.tensors.at(name)}, {tensor}) / scale);
+  }
+  return largest;
+}
+
+std::string problem_of(const ParityTraining& training, const ParityLayout& layout, double tolerance) {
   const auto expected = on_one_device(training, layout.replicas());
   try {
-    return difference_of(on_replicas(training, layout), expected);
+    return difference_of(on_replicas(training, layout), expected, tolerance);
   } catch (const std::exception& error) {
     return c10::str("an error: ", error.what());
   }

@@ -23,6 +23,7 @@ struct ParityLayout {
   std::vector<int> workers{1};  ///< the replicas of each; one worker: threads of this process
   Mesh mesh{};                  ///< without axes: one axis "data"
   int stage = 0;
+  bool overlaps = true;  ///< of units; see UnitOptions
 
   int replicas() const;
   std::string axis() const { return mesh.has("shard") ? "shard" : "data"; }
@@ -56,6 +57,7 @@ struct ParityTraining {
   /// Changes the distinct parameters, which are shards in stage 3, before a step.
   std::function<void(std::vector<torch::Tensor> parameters, int step)> before_step{};
   int64_t bucket_bytes = 256;
+  bool reverses_rows = false;  ///< on one device: has the examples of each micro-batch in reverse order
 };
 
 /// A training's result: the trained parameters and buffers, and the loss and the norms of each step.
@@ -80,8 +82,12 @@ ParityOutcome on_replicas(const ParityTraining& training, const ParityLayout& la
 std::string difference_of(const ParityOutcome& given, const ParityOutcome& expected,
                           double tolerance = 1e-12);
 
+/// Returns the largest difference that rounding makes on one device, relative as above: that to the same
+/// training with the examples of each micro-batch in reverse order. Nets may magnify it.
+double rounding_of(const ParityTraining& training, int replicas);
+
 /// Returns how the training on replicas differs from that on one device, or the error that it throws. Empty
 /// if it does not differ.
-std::string problem_of(const ParityTraining& training, const ParityLayout& layout);
+std::string problem_of(const ParityTraining& training, const ParityLayout& layout, double tolerance = 1e-12);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/tests/gpu/gpu_test_support.h"
+#include "lockstep/tests/gpu/scaled_weight.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 
@@ -91,29 +92,16 @@ TEST(GradScalerGpu, SkipsOnEveryReplicaWithoutMakingTheHostWait) {
   LOCKSTEP_NEEDS_GPUS(1);
   forget_races();
   MirroredStrategy strategy({"gpu:0"}, {.replicas_per_device = 2});
-  auto weight = strategy.scope([](ReplicaContext&) { return torch::ones({4}).requires_grad_(); });
-  auto optimizer = strategy.scope(
-      [&](ReplicaContext& replica) { return FusedAdam(std::vector<torch::Tensor>{weight[replica]}, 0.1); });
-  auto scaler =
-      strategy.scope([](ReplicaContext& replica) { return GradScaler(replica.device(), {.init_scale = 4}); });
-  const auto step = [](ReplicaContext& replica, torch::Tensor& own, FusedAdam& adam, GradScaler& scale,
-                       const int64_t& failing) {
-    adam.zero_grad();
-    auto loss = own.sum();
-    if (replica.replica_id() == failing) loss = loss * std::numeric_limits<double>::infinity();
-    scale.scale(loss).backward();
-    replica.apply_gradients(adam, {.scaler = &scale});
-    scale.update();
-  };
-  strategy.run(step, weight, optimizer, scaler, int64_t{-1});
-  const auto before = weight.local_values()[0].cpu();
+  ScaledWeight scaled(strategy);
+  scaled.step(-1);
+  const auto before = scaled.weight.local_values()[0].cpu();
   EXPECT_FALSE(torch::equal(before, torch::ones({4})));
   {
     const HostMustNotWait guard;
-    strategy.run(step, weight, optimizer, scaler, int64_t{1});
+    scaled.step(1);
   }
-  for (const auto& own : weight.local_values()) EXPECT_TRUE(torch::equal(own.cpu(), before));
-  for (const auto& scale : scaler.local_values()) EXPECT_EQ(scale.get_scale(), 2);
+  for (const auto& own : scaled.weight.local_values()) EXPECT_TRUE(torch::equal(own.cpu(), before));
+  for (const auto& scale : scaled.scaler.local_values()) EXPECT_EQ(scale.get_scale(), 2);
   expect_no_races();
 }
 

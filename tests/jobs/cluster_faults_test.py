@@ -137,7 +137,8 @@ class FaultsTest(unittest.TestCase):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertRegex(result.stderr, rf"^train_images: error: .*{message}")
                 # Its own time: that of the clock would be the machine's, too.
-                self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1.0)
+                # A second on a machine of its own; other programs on its cores slow each instruction down.
+                self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1.5)
 
     def test_strangers_are_survived_on_sockets_that_are_bound_to_one_address_only(self):
         command = [argument.replace("1000", "6") for argument in TRAINING]

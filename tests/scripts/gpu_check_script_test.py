@@ -36,8 +36,16 @@ TRAINING = """
     echo "epoch 2/2  loss 0.4  accuracy 0.9  test accuracy 0.9712  $rate images/s"
     echo "epoch 2/2  step 100/100  loss 0.4  accuracy 0.9  88 images/s"
     """
-TESTS = ["runtime_test", "strategies_test", "gpu_test"]
-ROWS_OF_ONE_GPU = [f"train_{name}" for name in ["float32", "tf32", "bfloat16", "float16", "cuda_graph", "two_replicas"]]
+TEXT_TRAINING = """
+    echo "$*" >>"$CALLS/train_gpt"
+    echo "    1  4.1107     3.7522          42.6159         2.2719     15731  24.9 %"
+    echo "best test loss 3.7522 in epoch 1"
+    echo "test loss 1.4735 nats a token, 0.0033 above the entropy; bigram model 2.1385, 5-gram model 2.5654"
+    """
+TESTS = ["gpu_test", "runtime_test", "strategies_test"]
+ROWS_OF_IMAGES = [f"train_{name}" for name in ["float32", "tf32", "bfloat16", "float16", "cuda_graph", "two_replicas"]]
+ROWS_OF_TEXT = [f"train_gpt_{name}" for name in ["float32", "bfloat16", "cuda_graph", "recomputed", "stage_2", "stage_3"]]
+ROWS_OF_ONE_GPU = ROWS_OF_IMAGES + ROWS_OF_TEXT
 ROWS_OF_SEVERAL_GPUS = [f"train_{name}" for name in [
     "threads", "threads_cuda_graph", "threads_sync_batch_norm", "threads_hierarchical_copy", "processes",
     "processes_cuda_graph"]]
@@ -62,6 +70,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
             self.gpu_program(name, TEST_PROGRAM)
         self.gpu_program("speed_benchmark", BENCHMARK)
         self.gpu_program("train_images", TRAINING)
+        self.gpu_program("train_gpt", TEXT_TRAINING)
 
     def gpu_program(self, name, text):
         self.program(f"../project/build/cuda/bin/{name}", text)
@@ -94,19 +103,23 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
                 [entry[key] for key in ["exit_code", "timed_out", "stuck", "tests", "failures", "skipped"]],
                 [0, False, False, 2, [], ["Suite.IsSkipped"]])
             self.assertNotIn("report", entry)
-        self.assertEqual(len(result["benchmarks"]), 4)
+        self.assertEqual(len(result["benchmarks"]), 6)
         for entry in result["benchmarks"].values():
             self.assertEqual([entry["exit_code"], entry["ratios"]], [0, [{"ratio": 1.5}]])
-        self.assertIn("--images some/images", self.calls_of("speed_benchmark")[0])
-        self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
+        self.assertIn("--images some/images", self.calls_of("speed_benchmark")[-1])
+        self.expect_trainings(result, ROWS_OF_ONE_GPU)
         for line in self.calls_of("speed_benchmark"):
             self.assertIn("--gpus gpu:0 ", line)
         compiled = [line for line in self.calls_of("speed_benchmark") if "torch_compiled" in line]
-        self.assertEqual(len(compiled), 1)
+        self.assertEqual(len(compiled), 2)
         self.assertIn("--bfloat16 --cuda-graph --global-batch-size 64 ", compiled[0])
+        self.assertIn("--model gpt --bfloat16 --cuda-graph --global-batch-size 8 ", compiled[1])
+        texts = self.calls_of("train_gpt")
+        self.assertEqual(len(texts), len(ROWS_OF_TEXT))
+        for line in texts:
+            self.assertIn("--communication-timeout 60 --strategy mirrored --devices gpu:0 ", line)
         trainings = self.calls_of("train_images")
-        self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU)
-        self.assertEqual(len(trainings), len(ROWS_OF_ONE_GPU))
+        self.assertEqual(len(trainings), len(ROWS_OF_IMAGES))
         for line in trainings:
             self.assertIn("--strategy mirrored --devices gpu:0 ", line)
             # A minute, which is half of what makes a program count as stuck.
@@ -115,6 +128,14 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         for flags in ["--precision bfloat16", "--precision float16", "--precision tf32", "--cuda-graph",
                       "--replicas-per-device 2"]:
             self.assertEqual(len([line for line in trainings if line.endswith(flags)]), 1, flags)
+
+    def expect_trainings(self, result, names):
+        self.assertEqual(list(result["training"]), names)
+        for name, entry in result["training"].items():
+            if name in ROWS_OF_TEXT:
+                self.assertEqual([entry["test_loss"], entry["above_entropy"]], [1.4735, 0.0033])
+            else:
+                self.assertEqual(entry["test_accuracy"], 0.9712)
 
     def expect_scaling(self, result, rates):
         """Each layout has these rates, by number of GPUs, and its ratios are to its own row of one GPU."""
@@ -136,9 +157,8 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertEqual(result["settings"]["num_gpus"], "2")
         self.assertEqual(len(result["gpus"]), 2)
         self.assertEqual(list(result["not_measured"]), ["PyTorch DDP"])
-        self.assertEqual(list(result["training"]), ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
-        self.assertEqual({entry["test_accuracy"] for entry in result["training"].values()}, {0.9712})
-        self.assertEqual(len(result["benchmarks"]), 7)
+        self.expect_trainings(result, ROWS_OF_ONE_GPU + ROWS_OF_SEVERAL_GPUS)
+        self.assertEqual(len(result["benchmarks"]), 9)
         self.expect_scaling(result, {"threads": {1: 1000, 2: 1850}, "processes": {1: 1000, 2: 2100}})
 
     def test_gpu_check_covers_four_gpus_in_threads_and_in_processes(self):
@@ -159,7 +179,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
             for _, _, line in workers:
                 self.assertIn("--communication-timeout 60 ", line)
         self.assertEqual(
-            list(result["benchmarks"])[4:], ["ops_all_gpus", "bfloat16_all_gpus", "bfloat16_all_gpus_cuda_graph"])
+            list(result["benchmarks"])[6:], ["ops_all_gpus", "bfloat16_all_gpus", "bfloat16_all_gpus_cuda_graph"])
         on_all = [line for line in self.calls_of("speed_benchmark") if "--gpus gpu:0,gpu:1,gpu:2,gpu:3 " in line]
         self.assertEqual([line.partition(".json ")[2] for line in on_all], [
             "--parts ops --global-batch-size 128", "--bfloat16 --global-batch-size 1024 --parts torch,workers",
@@ -197,7 +217,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.make_gpu_machine()
         self.expect_success(self.gpu_check()[0])
         images = self.project / "build" / "gpu_check" / "images"
-        self.assertIn("--images build/gpu_check/images", self.calls_of("speed_benchmark")[0])
+        self.assertIn("--images build/gpu_check/images", self.calls_of("speed_benchmark")[-1])
         self.assertEqual(len(list(images.iterdir())), 10)
         for folder in images.iterdir():
             self.assertTrue(all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir()))
@@ -208,7 +228,7 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         self.assertTrue(result["complete"])
         for name in [name for name in TESTS if name != failed]:
             self.assertEqual(result["tests"][name]["tests"], 2)
-        self.assertEqual([len(result["training"]), len(result["benchmarks"])], [6, 4])
+        self.assertEqual([len(result["training"]), len(result["benchmarks"])], [12, 6])
 
     def test_gpu_check_goes_on_after_a_crash_and_fails(self):
         self.make_gpu_machine()
@@ -296,11 +316,37 @@ class GpuCheckScriptTest(scripts_case.ScriptsCase):
         results = (self.project / "build" / "gpu_check").glob("*/result.json")
         self.assertEqual(sorted(json.loads(path.read_text(encoding="utf-8"))["complete"] for path in results), [False, True])
 
+    def test_gpu_check_runs_what_was_built_before(self):
+        self.make_gpu_machine()
+        self.expect_success(self.gpu_check("--build-only")[0])
+        self.assertEqual(len([line for line in self.calls_of("cmake") if line.startswith("--build")]), 1)
+        process, result = self.gpu_check("--built", "--only", "tests,gpt_bfloat16", "--pairs", "7", "--images", "some/images")
+        self.expect_success(process)
+        self.assertEqual(len([line for line in self.calls_of("cmake") if line.startswith("--build")]), 1)
+        self.assertTrue(result["complete"])
+        self.assertEqual([len(result[name]) for name in ["tests", "training", "benchmarks"]], [3, 0, 1])
+        self.assertEqual([result["not_measured"][name] for name in ["train_tf32", "float32_batch_256"]], ["not among --only"] * 2)
+        self.assertIn("--pairs 7 ", self.calls_of("speed_benchmark")[0])
+        (self.project / "build" / "cuda" / "bin" / "train_gpt").unlink()
+        process, _ = self.gpu_check("--built")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--built: there is no build/cuda/bin/train_gpt, which --build-only makes", process.stderr)
+
+    def test_gpu_check_refuses_parts_that_there_are_not(self):
+        self.make_gpu_machine()
+        for part in ["test", "gpu_tests", "train"]:
+            process, _ = self.gpu_check("--only", f"tests,{part}")
+            self.assertEqual(process.returncode, 2)
+            self.assertIn(f"--only: there is no section or program '{part}'", process.stderr)
+        process, _ = self.gpu_check("--built", "--build-only")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("expected one of them", process.stderr)
+
     def test_gpu_check_refuses_a_limit_that_is_none(self):
-        for flag in ["--limit", "--stall"]:
+        for flag, what in [("--limit", "seconds"), ("--stall", "seconds"), ("--pairs", "pairs")]:
             process, _ = self.gpu_check(flag, "soon")
             self.assertEqual(process.returncode, 2)
-            self.assertIn(f"{flag}: expected a number of seconds, but got 'soon'", process.stderr)
+            self.assertIn(f"{flag}: expected a number of {what}, but got 'soon'", process.stderr)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ Trained train(Strategy& strategy, Program& program, const std::vector<int64_t>& 
     });
   }
   strategy.run([](ReplicaContext&, TanhNet&) {}, program.model);  // reads the servers' values
-  trained.parameters = values_of(program.model.primary()->parameters());
+  for (const auto& value : values_of(program.model.primary()->parameters()))
+    trained.parameters.push_back(value.cpu());  // the default strategy takes a GPU if there is one
   strategy.end();
   return trained;
 }

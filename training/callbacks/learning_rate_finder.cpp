@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/state/internal/replica_states.h"
 #include "lockstep/training/trainer/internal/step_snapshot.h"
@@ -38,7 +39,7 @@ struct LearningRateFinder::Kept {
       auto& rates = learning_rates.emplace_back();
       for (const auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
     }
-    for (auto& generator : generators) random_states.push_back(generator.get_state());
+    for (const auto& generator : generators) random_states.push_back(random_state_of(generator));
   }
 
   void restore() {
@@ -47,7 +48,7 @@ struct LearningRateFinder::Kept {
       auto rate = learning_rates[i].begin();
       for (auto& group : objects.optimizers[i]->param_groups()) group.options().set_lr(*rate++);
     }
-    for (size_t i = 0; i < generators.size(); ++i) generators[i].set_state(random_states[i]);
+    for (size_t i = 0; i < generators.size(); ++i) set_random_state(generators[i], random_states[i]);
   }
 
   FitState::Objects objects;

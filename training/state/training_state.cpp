@@ -7,6 +7,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/internal/sha256.h"
+#include "lockstep/runtime/devices/internal/random_state.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/training/formats/internal/state_archive.h"
 #include "lockstep/training/formats/state_view.h"
@@ -95,12 +96,12 @@ StateValue::Dict save_model(const torch::nn::Module& module, const StateValue::D
 }
 
 /// Ignores a state of another size, which is from another kind of device.
-void set_stream(at::Generator& generator, const StateView& saved) {
+void set_stream(const at::Generator& generator, const StateView& saved) {
   const torch::Tensor& state = saved.tensor();
   if (state.scalar_type() != torch::kUInt8 || state.dim() != 1) saved.fail("bytes");
-  if (state.numel() != generator.get_state().numel()) return;
+  if (state.numel() != random_state_of(generator).numel()) return;
   try {
-    generator.set_state(state);
+    set_random_state(generator, state);
   } catch (const c10::Error& error) {
     saved.fail("the state of a random generator",
                std::string("one that is refused: ") + error.what_without_backtrace());
@@ -305,7 +306,7 @@ StateValue::Dict TrainingState::save_replicas(const NamedTensors& stacked_buffer
   std::vector<torch::Tensor> generators;
   const auto of_replicas = replica_generators(*strategy_);
   for (size_t local = 0; local < of_replicas.size(); ++local)
-    if (strategy_->is_first_of_replica(local)) generators.push_back(of_replicas[local].get_state().cpu());
+    if (strategy_->is_first_of_replica(local)) generators.push_back(random_state_of(of_replicas[local]).cpu());
   const auto streams = gather_of_replicas(*strategy_, generators);
   StateValue::Dict replicas;
   replicas.add("count", strategy_->num_replicas_in_sync());
@@ -313,7 +314,7 @@ StateValue::Dict TrainingState::save_replicas(const NamedTensors& stacked_buffer
   replicas.add("generators", StateValue::List(streams.begin(), streams.end()));
   if (strategy_->mesh().cuts_models()) {
     std::vector<torch::Tensor> own;
-    for (const auto& generator : rank_generators(*strategy_)) own.push_back(generator.get_state().cpu());
+    for (const auto& generator : rank_generators(*strategy_)) own.push_back(random_state_of(generator).cpu());
     const auto of_ranks = gather_of_replicas(*strategy_, own);
     replicas.add("mesh", strategy_->mesh().str());
     replicas.add("rank_generators", StateValue::List(of_ranks.begin(), of_ranks.end()));

@@ -86,7 +86,7 @@ class TrainingState {
 
   /// The state of a training whose replicas may hold parts of it.
   struct Collected {
-    /// What snapshot() returns, except that stand-ins without memory take the place of parameters and
+    /// The result of snapshot(), except that stand-ins without memory take the place of parameters and
     /// tensors of optimizers of which the replicas hold parts.
     StateValue::Dict own;
     /// Holds all stand-ins, on every worker, in the order in which all workers put them together.

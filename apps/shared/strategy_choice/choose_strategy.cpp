@@ -129,6 +129,8 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   if (!choice.mesh.empty()) flags += " --mesh " + choice.mesh;
   if (choice.sharding > 0) flags += c10::str(" --sharding ", choice.sharding);
   request.options.sharding.stage = choice.sharding;
+  if (choice.host_optimizer_state) flags += " --host-optimizer-state";
+  request.options.sharding.host_optimizer_state = choice.host_optimizer_state;
   try {
     if (!choice.mesh.empty()) request.options.mesh = parse_mesh(choice.mesh);
     auto made = make_strategy(choice.strategy, request);

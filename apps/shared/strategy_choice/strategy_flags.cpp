@@ -43,6 +43,8 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        "Divide memory among the replicas along the axis shard, or else the last one: 0 (nothing), 1 (the "
        "optimizer's state), 2 (gradients, too) or 3 (parameters, too)",
        fmt::format("{}", defaults.sharding)},
+      {"Strategy", "host-optimizer-state", "",
+       "Keep the optimizer's state of GPUs in the host's memory, and step on the CPU"},
       {"Strategy", "cross-device-ops", "NAME",
        "How replicas sum gradients: auto, nccl (GPUs), hierarchical_copy, reduction_to_one_device",
        defaults.cross_device_ops, FlagRole::kOperation},
@@ -86,6 +88,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
       static_cast<int>(given.integer("replicas-per-device", kThreads, choice.replicas_per_device));
   if (given.has("mesh")) choice.mesh = given.text("mesh");
   choice.sharding = static_cast<int>(given.integer("sharding", kStages, choice.sharding));
+  choice.host_optimizer_state = given.is_on("host-optimizer-state");
   choice.cross_device_ops =
       given.name("cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"},
                  choice.cross_device_ops);
@@ -119,6 +122,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"replicas-per-device", where(choice.replicas == 0, int64_t{choice.replicas_per_device})},
           {"mesh", settings::text(choice.mesh)},
           {"sharding", int64_t{choice.sharding}},
+          {"host-optimizer-state", choice.host_optimizer_state},
           {"cross-device-ops", choice.cross_device_ops},
           {"communication-timeout", choice.communication_timeout_seconds},
           {"threads", settings::count(choice.threads)},

@@ -1,8 +1,19 @@
 #include "lockstep/runtime/devices/internal/random_state.h"
 
 #include <algorithm>
+#include <mutex>
 
 namespace lockstep {
+
+at::Tensor random_state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
 
 RandomState::RandomState(const std::vector<torch::Device>& devices) {
   std::vector<torch::Device> all{torch::kCPU};
@@ -10,14 +21,12 @@ RandomState::RandomState(const std::vector<torch::Device>& devices) {
     if (std::find(all.begin(), all.end(), device) == all.end()) all.push_back(device);
   }
   for (const auto& device : all)
-    states_.emplace_back(device, at::globalContext().defaultGenerator(device).get_state());
+    states_.emplace_back(device, random_state_of(at::globalContext().defaultGenerator(device)));
 }
 
 void RandomState::restore() const {
-  for (const auto& [device, state] : states_) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    generator.set_state(state);
-  }
+  for (const auto& [device, state] : states_)
+    set_random_state(at::globalContext().defaultGenerator(device), state);
 }
 
 }  // namespace lockstep

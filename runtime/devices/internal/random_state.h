@@ -7,6 +7,12 @@
 
 namespace lockstep {
 
+/// Returns a generator's state. Other threads may draw from the generator meanwhile.
+at::Tensor random_state_of(at::Generator generator);
+/// Sets a generator's state. Other threads may draw from the generator meanwhile. Throws c10::Error for a
+/// state that is none of this kind of generator.
+void set_random_state(at::Generator generator, const at::Tensor& state);
+
 /// The state of the process's default generators: the CPU's, and that of each GPU listed.
 class RandomState {
  public:

@@ -4,22 +4,10 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
-#include <mutex>
+
+#include "lockstep/runtime/devices/internal/random_state.h"
 
 namespace lockstep {
-namespace {
-
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator generator, const at::Tensor& state) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
-
-}  // namespace
 
 ForwardConditions::ForwardConditions(const std::vector<at::Tensor>& inputs, bool with_random_states)
     : replica_generator_(ReplicaRandomGuard::current()) {
@@ -43,12 +31,12 @@ ForwardConditions::ForwardConditions(const std::vector<at::Tensor>& inputs, bool
 void ForwardConditions::note_generator(const at::Generator& generator) {
   const bool is_noted = std::any_of(random_states_.begin(), random_states_.end(),
                                     [&](const auto& noted) { return noted.generator == generator; });
-  if (!is_noted) random_states_.push_back({generator, state_of(generator)});
+  if (!is_noted) random_states_.push_back({generator, random_state_of(generator)});
 }
 
 void ForwardConditions::forget_unused_generators() {
   const auto is_unused = [](const RandomState& noted) {
-    return state_of(noted.generator).equal(noted.state);
+    return random_state_of(noted.generator).equal(noted.state);
   };
   random_states_.erase(std::remove_if(random_states_.begin(), random_states_.end(), is_unused),
                        random_states_.end());
@@ -66,7 +54,7 @@ ForwardConditionsGuard::ForwardConditionsGuard(const ForwardConditions& conditio
       was_cache_enabled_(at::autocast::is_autocast_cache_enabled()),
       generator_(conditions.replica_generator_) {
   for (const auto& noted : conditions.random_states_) previous_.note_generator(noted.generator);
-  for (const auto& noted : conditions.random_states_) set_state(noted.generator, noted.state);
+  for (const auto& noted : conditions.random_states_) set_random_state(noted.generator, noted.state);
   conditions.apply_autocast();
   at::autocast::set_autocast_cache_enabled(false);
   // The engine may run backward in a thread of its own, which has no replica.
@@ -77,7 +65,7 @@ ForwardConditionsGuard::~ForwardConditionsGuard() {
   in_replica_.reset();
   at::autocast::set_autocast_cache_enabled(was_cache_enabled_);
   previous_.apply_autocast();
-  for (const auto& noted : previous_.random_states_) set_state(noted.generator, noted.state);
+  for (const auto& noted : previous_.random_states_) set_random_state(noted.generator, noted.state);
 }
 
 NoAutocastCacheGuard::NoAutocastCacheGuard() : was_enabled_(at::autocast::is_autocast_cache_enabled()) {

@@ -74,7 +74,7 @@ TEST(ReplicaRendezvous, ArrivingNeverWaitsForTheOthers) {
 
 TEST(ReplicaRendezvous, AWaitDoesThePartsOfEarlierMeetingsThatItsOwnDependsOn) {
   // As over workers, whose exchanges are done in order: the second meeting goes on once the first is done.
-  ReplicaRendezvous rendezvous(2, kLong);
+  const auto rendezvous = std::make_shared<ReplicaRendezvous>(2, kLong);
   std::promise<ReplicaRendezvous::Resume> second_resumes;
   auto second_is_begun = second_resumes.get_future().share();
   std::atomic<int> parts = 0;
@@ -90,12 +90,12 @@ TEST(ReplicaRendezvous, AWaitDoesThePartsOfEarlierMeetingsThatItsOwnDependsOn) {
                                      second_resumes.set_value(resume);
                                    }};
   };
-  rendezvous.arrive(0, arrival("first"), first);
-  const auto meeting = rendezvous.arrive(0, arrival("second"), second);
-  rendezvous.arrive(1, arrival("first"), first);  // does its share, half of the parts
-  rendezvous.arrive(1, arrival("second"), second);
+  rendezvous->arrive(0, arrival("first"), first);
+  const auto meeting = rendezvous->arrive(0, arrival("second"), second);
+  rendezvous->arrive(1, arrival("first"), first);  // does its share, half of the parts
+  rendezvous->arrive(1, arrival("second"), second);
   EXPECT_EQ(parts, 2);
-  auto waiting = std::async(std::launch::async, [&] { rendezvous.wait(*meeting); });
+  auto waiting = std::async(std::launch::async, [&] { rendezvous->wait(*meeting); });
   const auto status = waiting.wait_for(std::chrono::seconds(20));
   EXPECT_EQ(status, std::future_status::ready);
   if (status != std::future_status::ready) second_is_begun.get()({}, nullptr);

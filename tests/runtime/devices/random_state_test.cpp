@@ -1,6 +1,9 @@
 #include "lockstep/runtime/devices/internal/random_state.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -28,6 +31,22 @@ TEST(RandomState, AGuardPutsItBackOnAnExceptionToo) {
   } catch (const std::domain_error&) {
   }
   EXPECT_TRUE(torch::equal(torch::rand({5}), expected));
+}
+
+TEST(RandomState, IsReadWholeWhileAnotherThreadSetsIt) {
+  auto generator = at::detail::createCPUGenerator(1);
+  const auto first = random_state_of(generator);
+  const auto second = random_state_of(at::detail::createCPUGenerator(2));
+  std::jthread setting([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      set_random_state(generator, second);
+      set_random_state(generator, first);
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const auto state = random_state_of(generator);
+    ASSERT_TRUE(state.equal(first) || state.equal(second)) << "read " << i;
+  }
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ NamedTensors assembled(const std::vector<Model>& models, bool gradients) {
     for (const auto& item : models[rank]->named_parameters()) {
       const auto& parameter = item.value();
       const auto source = gradients ? parameter.grad() : parameter;
-      const auto value = source.defined() ? source.detach() : torch::zeros_like(parameter).detach();
+      const auto value = (source.defined() ? source.detach() : torch::zeros_like(parameter).detach()).cpu();
       const auto* shard = sharded_parameter_of(parameter);
       if (shard == nullptr) {
         if (rank > 0) {

@@ -1,4 +1,4 @@
-// What a replica expects of its units: the use that followed the same uses before.
+// The use of a unit that a replica expects next: the one that followed the same uses before.
 #include "lockstep/strategies/sharding/internal/unit_order.h"
 
 #include <gtest/gtest.h>

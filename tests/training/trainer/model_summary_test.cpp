@@ -32,7 +32,7 @@ TEST(ModelSummary, ShowsTheWholeParametersOfUnitsAndTheBytesOfTheirShards) {
   });
   EXPECT_EQ(count_parameters(*model), 693'962);
   const auto text = model_summary(*model);
-  EXPECT_THAT(text, HasSubstr("weight 32x1x3x3, bias 32           320\n"));
+  EXPECT_THAT(text, HasSubstr("weight 32x1x3x3, bias 32          320\n"));
   EXPECT_THAT(text, HasSubstr("693,962 parameters, 693,962 of them trained; 1.3 MiB of parameters"));
 }
 
