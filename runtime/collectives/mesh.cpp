@@ -30,7 +30,7 @@ void check_axes(const std::vector<MeshAxis>& axes) {
   }
   int64_t num_replicas = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
-    const auto& [name, size] = axes[i];
+    const auto& [name, size, role] = axes[i];
     if (!is_axis_name(name)) {
       throw InvalidArgument(
           "[mesh] expected the name of an axis, such as data or shard, in lower-case letters, digits and "
@@ -110,7 +110,15 @@ std::string suggestions(const std::vector<MeshAxis>& axes, int num_replicas) {
   return text;
 }
 
+std::string_view name_of(AxisRole role) {
+  return role == AxisRole::kModel ? "model" : "data";
+}
+
 }  // namespace
+
+AxisRole usual_role(const std::string& axis) {
+  return axis == "tensor" || axis == "pipeline" ? AxisRole::kModel : AxisRole::kData;
+}
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   check_axes(axes_);
@@ -118,6 +126,48 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
 
 int Mesh::size() const {
   return axes_.empty() ? 1 : stride_of(0) * axes_.front().size;
+}
+
+int Mesh::num_replicas() const {
+  int number = 1;
+  for (const auto& axis : axes_) number *= axis.role == AxisRole::kData ? axis.size : 1;
+  return number;
+}
+
+int Mesh::replica_of(int rank) const {
+  const auto own = coordinates(rank);
+  int replica = 0;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].role == AxisRole::kData) replica = replica * axes_[i].size + own[i];
+  }
+  return replica;
+}
+
+bool Mesh::is_first_of_replica(int rank) const {
+  const auto own = coordinates(rank);
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].role == AxisRole::kModel && own[i] != 0) return false;
+  }
+  return true;
+}
+
+std::vector<std::vector<int>> Mesh::replica_groups() const {
+  std::vector<std::vector<int>> groups;
+  std::vector<std::vector<int>> keys;  // the groups' coordinates on the model axes
+  for (int rank = 0; rank < size(); ++rank) {
+    auto key = coordinates(rank);
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      if (axes_[i].role == AxisRole::kData) key[i] = 0;
+    }
+    const auto known = std::find(keys.begin(), keys.end(), key);
+    const auto group = static_cast<size_t>(known - keys.begin());
+    if (known == keys.end()) {
+      keys.push_back(std::move(key));
+      groups.emplace_back();
+    }
+    groups[group].push_back(rank);
+  }
+  return groups;
 }
 
 bool Mesh::has(const std::string& axis) const {
@@ -178,9 +228,10 @@ std::vector<std::vector<int>> Mesh::groups_across(const std::string& axis) const
 
 std::string Mesh::str() const {
   std::string text;
-  for (const auto& [name, size] : axes_) {
+  for (const auto& [name, size, role] : axes_) {
     if (!text.empty()) text += ',';
     text += name + '=' + std::to_string(size);
+    if (role != usual_role(name)) text.append(":").append(name_of(role));
   }
   return text;
 }
@@ -195,11 +246,14 @@ Mesh parse_mesh(const std::string& text) {
     const auto digits = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
     int size = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
-    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
+    const std::string_view after(end, static_cast<size_t>(digits.data() + digits.size() - end));
+    const bool has_role = after == ":model" || after == ":data";
+    if (digits.empty() || error != std::errc() || (!after.empty() && !has_role)) {
       throw InvalidArgument("[mesh] expected axes with their sizes, such as data=2,shard=4, but got " +
                             quoted_excerpt(text));
     }
     axes.push_back({std::string(part.substr(0, equals)), size});
+    if (has_role) axes.back().role = after == ":model" ? AxisRole::kModel : AxisRole::kData;
     if (comma == std::string_view::npos) return Mesh(std::move(axes));
     rest.remove_prefix(comma + 1);
   }

@@ -1,23 +1,38 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
+/// The part that an axis has in training.
+enum class AxisRole : uint8_t {
+  kData,   ///< The batch is cut along the axis, and gradients are summed over it.
+  kModel,  ///< Layers may be cut along the axis. All of its ranks get the same shard of the batch.
+};
+
+/// Returns the role of an axis for which no other is given: kModel for "tensor" and "pipeline", and otherwise
+/// kData.
+AxisRole usual_role(const std::string& axis);
+
 /// One axis of a Mesh.
 struct MeshAxis {
   std::string name;  ///< A lower-case letter, then lower-case letters, digits and underscores.
   int size = 1;      ///< At least 1.
+  AxisRole role = usual_role(name);
 
   bool operator==(const MeshAxis&) const = default;
 };
 
-/// Arranges replicas in a grid with named axes, so that they can communicate along one axis at a time. The
-/// last axis varies fastest: replicas next to each other on it have consecutive ids, and usually belong to
-/// one process.
+/// Arranges ranks in a grid with named axes, so that they can communicate along one axis at a time. The last
+/// axis varies fastest: ranks next to each other on it have consecutive numbers, and usually belong to one
+/// process.
+///
+/// A replica is the ranks that together compute one shard of the batch: those that differ on model axes only.
+/// Without such axes, each rank is a replica, and has its number.
 ///
 /// Example:
 ///
@@ -38,8 +53,19 @@ class Mesh {
   static constexpr int kMostReplicas = 1 << 20;
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
-  /// Returns the number of replicas, the product of all sizes.
+  /// Returns the number of ranks, the product of all sizes.
   int size() const;
+  /// Returns the number of replicas, the product of the sizes of the data axes.
+  int num_replicas() const;
+  /// Returns whether a replica has several ranks.
+  bool cuts_models() const { return num_replicas() != size(); }
+  /// Returns the number of the rank's replica.
+  int replica_of(int rank) const;
+  /// Returns whether no rank of the same replica has a lower number.
+  bool is_first_of_replica(int rank) const;
+  /// Returns the groups of ranks that differ on data axes only: one rank of each replica, in the order of
+  /// replicas. Groups are in the order of their first ranks.
+  std::vector<std::vector<int>> replica_groups() const;
   bool has(const std::string& axis) const;
 
   /// Returns this mesh, or one axis "data" over all replicas if it has no axes. Throws InvalidArgument if the
@@ -69,7 +95,8 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-/// Parses axes such as "data=2,shard=4". Throws InvalidArgument for other text, and as Mesh does.
+/// Parses axes such as "data=2,shard=4". An axis with another role than the usual one has it after its size,
+/// as in "inner=2:model". Throws InvalidArgument for other text, and as Mesh does.
 Mesh parse_mesh(const std::string& text);
 
 }  // namespace lockstep

@@ -45,7 +45,7 @@ void GradientBuckets::extend(const std::vector<at::Tensor>& parameters, const st
                            parameter.strides().vec(), parameter.requires_grad()});
     items.push_back({static_cast<int64_t>(parameter.nbytes()),
                      std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str() +
-                         (is_shard(parameter) ? " of shards" : "")});
+                         (is_slice(parameter) ? " of shards" : "")});
   }
   std::vector<size_t> trained;
   for (const size_t i : order) {
@@ -78,7 +78,7 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     offset += padded(parameter);
   }
   Bucket bucket{
-      .flat = flat, .rounded = {}, .members = members, .own_part = {}, .has_shards = is_shard(first)};
+      .flat = flat, .rounded = {}, .members = members, .own_part = {}, .has_shards = is_slice(first)};
   if (wire_dtype_ && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
     bucket.rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype_));
   if (parts_) {

@@ -13,8 +13,11 @@ namespace lockstep {
 /// the stepped parts are gathered. Stage 1 keeps the memory of whole gradients. In stage 2, a bucket has
 /// memory only from its first gradient until its sum is there.
 ///
-/// In stage 3, some of the optimizer's parameters are shards already (see ShardedParameter), whose gradients
+/// In stage 3, some of the optimizer's parameters are slices already (see ShardedParameter), whose gradients
 /// are sums over the ranks that own different parts. They are summed over the copies only.
+///
+/// In any stage, some parameters may be cut along a dimension by layers that compute in parts. Their
+/// gradients are summed as those of other parameters are, but the ranks have different ones.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.
   /// Channel of the ranks that own different parts, on which each local replica has its rank among them.
@@ -22,6 +25,8 @@ struct GradientSharding {
   std::unique_ptr<CollectiveChannel> parts = nullptr;
   /// Channel of the ranks that own the same part, for hybrid sharding. Null: there are no others.
   std::unique_ptr<CollectiveChannel> copies = nullptr;
+  /// Channel of the ranks that have different parts of parameters cut along a dimension. Null: none are cut.
+  std::unique_ptr<CollectiveChannel> cuts = nullptr;
 };
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@ namespace lockstep {
 at::Tensor clip_and_step(OptimizerGroup& group, int replica, torch::optim::Optimizer& optimizer,
                          const ApplyOptions& options, const std::function<void()>& take_step) {
   ShardedParameters* const sharded = group.sharded(replica);
-  const bool is_divided = group.sharding_stage() > 0;
+  const bool is_divided = group.is_divided();
   at::Tensor norm;
   const auto step_now = [&] { take_step ? take_step() : static_cast<void>(optimizer.step()); };
   auto step = take_step;

@@ -101,7 +101,12 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
 
 void OptimizerGroup::check_sharding() const {
   const auto& own = parameters_[0];
-  const auto shard = std::find_if(own.begin(), own.end(), is_shard);
+  if (std::any_of(own.begin(), own.end(), is_cut)) {
+    if (sharding_.cuts == nullptr)
+      throw InvalidArgument("[sharding] expected a channel for parameters that are cut, but got none");
+    for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
+  }
+  const auto shard = std::find_if(own.begin(), own.end(), is_slice);
   if (shard != own.end() && sharding_.stage != 3 && channel_) {
     throw InvalidArgument(c10::str("[sharding] expected no shards in an optimizer with sharding stage ",
                                    sharding_.stage, ", but got ",
@@ -156,12 +161,13 @@ int OptimizerGroup::num_parts() const {
 
 /// Returns the replica's backends among the ranks with different parts.
 ReplicaBackends OptimizerGroup::parts(int replica) const {
+  if (sharding_.cuts) return sharding_.cuts->backends(replica);
   return (sharding_.parts ? *sharding_.parts : *channel_).backends(replica);
 }
 
 at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
   const auto parameters = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
-  if (sharding_stage() == 0) return clip_gradients(parameters, max_norm);
+  if (!is_divided()) return clip_gradients(parameters, max_norm);
   DividedParameters divided{.like = parameters_[static_cast<size_t>(replica)][0]};
   for (const auto& parameter : parameters) {
     const bool is_part = !sharded_.empty() || is_shard(parameter);
@@ -183,7 +189,8 @@ void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf
 
 std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
   std::vector<CollectiveChannel*> channels;
-  for (auto* channel : {channel_.get(), sharding_.parts.get(), sharding_.copies.get()}) {
+  for (auto* channel :
+       {channel_.get(), sharding_.parts.get(), sharding_.copies.get(), sharding_.cuts.get()}) {
     if (channel != nullptr) channels.push_back(channel);
   }
   return channels;
@@ -255,14 +262,14 @@ void OptimizerGroup::count_step(int replica) {
   const auto self = static_cast<size_t>(replica);
   ++finished_steps_[self];
   is_stepping_[self] = 0;
-  if (!channel_) return;
+  if (!channel_ && !sharding_.cuts) return;
   joined_at_step_[self].clear();
   for (const auto* channel : counted_channels())
     joined_at_step_[self].push_back(channel->num_joined(replica));
 }
 
 void OptimizerGroup::check_steps() {
-  if (!channel_) return;
+  if (!channel_ && !sharding_.cuts) return;
   std::vector<uint64_t> intact;
   for (const auto* channel : counted_channels()) intact.push_back(channel->num_intact());
   bool is_torn = false;  // whether the parts of the state belong to different steps
@@ -274,7 +281,7 @@ void OptimizerGroup::check_steps() {
     is_torn = is_torn || is_stepping_[replica] != 0 || was_cut_off_[replica] != 0 ||
               finished_steps_[replica] != finished_steps_[0];
   }
-  if (sharding_stage() > 0 && is_torn) was_cut_off_.assign(was_cut_off_.size(), 1);
+  if (is_divided() && is_torn) was_cut_off_.assign(was_cut_off_.size(), 1);
 }
 
 bool OptimizerGroup::is_consistent() const {
@@ -286,12 +293,12 @@ bool OptimizerGroup::is_consistent() const {
 std::string OptimizerGroup::describe_steps() const {
   std::vector<std::string> texts;
   for (size_t replica = 0; replica < finished_steps_.size(); ++replica) {
-    texts.push_back(c10::str(finished_steps_[replica], was_cut_off_[replica] && sharding_stage() == 0
+    texts.push_back(c10::str(finished_steps_[replica], was_cut_off_[replica] && !is_divided()
                                                            ? " (the last by a sum that was cut off)"
                                                            : ""));
   }
   return c10::Join(", ", texts) + " finished steps" +
-         (sharding_stage() == 0 ? "" : " and parts of a sharded state that do not belong together");
+         (!is_divided() ? "" : " and parts of a sharded state that do not belong together");
 }
 
 bool OptimizerGroup::has_scaler() const {
@@ -299,7 +306,7 @@ bool OptimizerGroup::has_scaler() const {
 }
 
 void OptimizerGroup::copy_state_from(size_t source) {
-  if (sharding_stage() > 0) return;
+  if (is_divided()) return;
   std::stringstream stream;
   torch::save(*optimizers_[source], stream);
   const std::string state = stream.str();

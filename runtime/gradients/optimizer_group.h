@@ -32,7 +32,7 @@ class OptimizerGroup {
     std::function<bool(int replica)> is_accumulating;
     /// Rethrows a replica's error, in the strategy's wording if it is an error of the replica's device.
     std::function<void(int replica, const std::exception_ptr& error)> rethrow;
-    /// Ignored if `channel` is null.
+    /// If `channel` is null, its `cuts` alone count.
     GradientSharding sharding = {};
     bool keeps_state_on_host = false;  ///< see HostOptimizerState
   };
@@ -42,8 +42,9 @@ class OptimizerGroup {
   /// 0's. If `channel` is null (one replica), nothing is summed and no hook is installed.
   ///
   /// If state is to be sharded, throws InvalidArgument for an unknown stage, for channels that do not fit
-  /// `channel`, for an optimizer that is not elementwise, for shards in another stage than 3, and as
-  /// ShardedParameters does.
+  /// `channel`, for an optimizer that is not elementwise, for slices in another stage than 3, and as
+  /// ShardedParameters does. Throws InvalidArgument for parameters that are cut along a dimension without a
+  /// channel of the ranks that have the other parts, or if the optimizer is not elementwise.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveChannel> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
@@ -77,6 +78,8 @@ class OptimizerGroup {
   int num_parts() const;
   /// Returns 0 if each replica has all of the gradients and the state.
   int sharding_stage() const { return reducers_.empty() ? 0 : sharding_.stage; }
+  /// Returns whether ranks have different gradients and state, by sharding or since parameters are cut.
+  bool is_divided() const { return sharding_stage() > 0 || sharding_.cuts != nullptr; }
 
   /// Clips the replica's gradients as clip_gradients() does, by the norm over all ranks if they are divided.
   /// Then it is a collective, and in stages 1 and 2 to be called within a ShardedParameters::Step.
@@ -111,7 +114,7 @@ class OptimizerGroup {
   /// Returns true if the replica's last step used an incomplete sum.
   bool was_cut_off(size_t replica) const { return was_cut_off_[replica] != 0; }
   /// Copies the optimizer state and step count of replica `source` to the other replicas. Does nothing if the
-  /// state is sharded: no replica has another one's part.
+  /// state is divided: no replica has another one's part.
   void copy_state_from(size_t source);
 
  private:

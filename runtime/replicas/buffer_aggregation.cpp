@@ -105,8 +105,9 @@ void aggregate_buffers(const std::vector<ModulePointer>& replicas, const Replica
   const at::NoGradGuard no_grad;
   std::vector<std::vector<Buffer>> buffers;  // by local replica
   std::vector<at::Tensor> local;
-  for (const auto& replica : replicas) {
-    buffers.push_back(defined_buffers(*replica));
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    buffers.push_back(defined_buffers(*replicas[i]));
+    if (peers.counts && !peers.counts(i)) continue;
     for (const auto& buffer : buffers.back()) local.push_back(buffer.value);
   }
   const size_t count = buffers.front().size();

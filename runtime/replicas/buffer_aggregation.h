@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -69,6 +70,9 @@ struct ReplicaPeers {
   int first_replica = 0;  ///< id of this process's first replica
   /// Returns the tensors of all processes, in order. A collective. Empty if there is only this process.
   std::function<std::vector<std::vector<at::Tensor>>(const std::vector<at::Tensor>&)> gather_tensors;
+  /// Returns whether a local module's buffers count. If replicas have several ranks (see Mesh), those of the
+  /// first ones do. Null: all count.
+  std::function<bool(size_t local)> counts = nullptr;
 };
 
 /// Combines the buffers of all replicas, and sets those of the local replicas to the result. `replicas` are

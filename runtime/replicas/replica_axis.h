@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/runtime/collectives/reduce_op.h"
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
@@ -22,6 +23,7 @@ struct AxisPosition {
   std::string name;
   int index = 0;  ///< The replica's coordinate on the axis.
   int size = 1;   ///< The number of replicas on the axis.
+  AxisRole role = AxisRole::kData;
 };
 
 /// Returns the index of `axis` in `axes`. Throws InvalidArgument, starting with `who` and listing the axes,
@@ -40,6 +42,8 @@ struct ReplicaState {
   GraphRecording* recording = nullptr;
   WaitClock waits;
   std::vector<AxisPosition> axes;  ///< Axes of the strategy's mesh, in its order.
+  int rank = 0;                    ///< The thread's number among all; see Mesh.
+  at::Generator rank_generator;    ///< See RankRandom.
 };
 
 /// One replica's view of a group of replicas that it belongs to: all replicas, or those along one axis of the
@@ -69,6 +73,7 @@ class ReplicaAxis {
   int index() const { return position_.index; }
   /// Number of replicas in the group.
   int size() const { return position_.size; }
+  AxisRole role() const { return position_.role; }
 
   // In the following, replicas are those of the group, and have its numbers.
 

@@ -27,6 +27,13 @@ ReplicaBackends ReplicaCollectives::backends(const std::string& who, const std::
   return along_axes_.at(position_in(axes_, who, axis));
 }
 
+RankRandom ReplicaCollectives::rank_random(const std::string& who) const {
+  check_caller(who);
+  if (rank_generator_ == nullptr)
+    throw InvalidArgument("[" + who + "] expected a run with random streams of its ranks, but it has none");
+  return RankRandom(*rank_generator_);
+}
+
 void ReplicaCollectives::check_caller(const std::string& who) const {
   if (thread_.load() != std::this_thread::get_id()) {
     throw InvalidArgument("[" + who + "] expected to train inside a run of the " + strategy_ +
@@ -37,11 +44,13 @@ void ReplicaCollectives::check_caller(const std::string& who) const {
 }
 
 ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend,
-                             WaitClock& waits, std::vector<ReplicaBackends> axes)
+                             WaitClock& waits, std::vector<ReplicaBackends> axes,
+                             const at::Generator* rank_generator)
     : replica_(replica) {
   replica_.backend_ = backend;
   replica_.along_axes_ = axes.empty() ? std::vector<ReplicaBackends>{backend} : std::move(axes);
   replica_.waits_ = &waits;
+  replica_.rank_generator_ = rank_generator;
   replica_.thread_ = std::this_thread::get_id();
 }
 
@@ -60,6 +69,7 @@ ReplicaCollectives::Run::~Run() {
   replica_.backend_.reset();
   replica_.along_axes_.clear();
   replica_.waits_ = nullptr;
+  replica_.rank_generator_ = nullptr;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/replica_axis.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 
@@ -68,6 +69,9 @@ class ReplicaCollectives {
   /// Returns the backends along an axis of the mesh. Otherwise like backend().
   ReplicaBackends backends(const std::string& who, const std::string& axis) const;
 
+  /// Draws random numbers of the rank's own while the result lives; see RankRandom. Throws like backend().
+  [[nodiscard]] RankRandom rank_random(const std::string& who) const;
+
   /// Returns the clock that adds up waits for the backend's collectives. Call it only where backend() does
   /// not throw.
   WaitClock& waits() const { return *waits_; }
@@ -92,9 +96,10 @@ class ReplicaCollectives {
   /// outlive it.
   class Run {
    public:
-    /// `axes` has the backends of each axis; by default, `backend` is that of the only one.
+    /// `axes` has the backends of each axis; by default, `backend` is that of the only one. Without a
+    /// `rank_generator`, which must outlive it, there is no rank_random().
     Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits,
-        std::vector<ReplicaBackends> axes = {});
+        std::vector<ReplicaBackends> axes = {}, const at::Generator* rank_generator = nullptr);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -119,6 +124,7 @@ class ReplicaCollectives {
   c10::intrusive_ptr<c10d::Backend> backend_;  // Only thread_ may use it.
   std::vector<ReplicaBackends> along_axes_;    // The same.
   WaitClock* waits_ = nullptr;                 // The same.
+  const at::Generator* rank_generator_ = nullptr;
   mutable std::map<std::type_index, std::shared_ptr<void>> shared_;
   mutable std::vector<std::shared_ptr<EndsWithRun>> ends_with_run_;
 };

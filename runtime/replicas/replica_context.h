@@ -13,6 +13,7 @@
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/runtime/replicas/per_replica.h"
+#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/replica_axis.h"
 
 namespace lockstep {
@@ -87,7 +88,9 @@ class Accumulation {
 ///       replica.apply_gradients(optimizer);
 ///     }, model, optimizer);
 ///
-/// Its own collectives are those of all replicas; axis() has those along one axis of the mesh.
+/// Its own collectives are those of all replicas; axis() has those along one axis of the mesh. If replicas
+/// have several ranks (see Mesh), each rank has a context, and all replicas are the ranks that differ from it
+/// on data axes only.
 class ReplicaContext : public ReplicaAxis {
  public:
   /// `collectives` is null in a scope's factory, and if the replicas of a step run at different times. `axes`
@@ -95,16 +98,23 @@ class ReplicaContext : public ReplicaAxis {
   ReplicaContext(ReplicaState& state, GradientHandler& gradients, const ReplicaBackends* collectives,
                  BatchInfo batch, const std::vector<ReplicaBackends>* axes = nullptr);
 
-  /// Id among all replicas in sync, on all machines.
+  /// Id among all replicas in sync, on all machines. The ranks of a replica share it.
   int replica_id() const { return state_.replica_id; }
-  /// Id among this process's replicas.
+  /// Number of this rank among all, on all machines.
+  int rank() const { return state_.rank; }
+  /// Id among this process's ranks.
   int local_replica_id() const { return state_.local_id; }
   /// Number of replicas in sync.
   int num_replicas() const { return state_.num_replicas; }
   torch::Device device() const { return state_.device.torch_device(); }
   const LogicalDevice& logical_device() const { return state_.device; }
-  /// Returns this replica's own random stream. Random operators without a generator draw from it too.
+  /// Returns this replica's own random stream. Random operators without a generator draw from it too. If a
+  /// replica has several ranks, their streams are equal.
   at::Generator& generator() { return state_.generator; }
+  /// Returns the random stream of rank_random().
+  at::Generator& rank_generator() { return state_.rank_generator; }
+  /// Draws random numbers of this rank's own while the result lives; see RankRandom.
+  [[nodiscard]] RankRandom rank_random() const { return RankRandom(state_.rank_generator); }
 
   /// Number of examples in this step's global batch, over all replicas. Empty unless an argument of run() is
   /// a distributed batch, and if several are and their sizes differ.

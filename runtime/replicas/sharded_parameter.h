@@ -3,13 +3,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
 /// The place of a tensor that holds a rank's part of a parameter. The ranks along `axis` together hold all of
-/// it.
+/// it. A part is either a slice of the parameter's memory, which no rank computes with, or rows along a
+/// dimension, with which a layer computes its part of the result.
 struct ShardedParameter {
   std::string name;              ///< of the parameter, in the module that cut it
   std::vector<int64_t> sizes;    ///< of the whole parameter
@@ -18,11 +20,14 @@ struct ShardedParameter {
   int64_t offset = 0;
   int64_t length = 0;  ///< number of this rank's elements; 0 on ranks that hold none
   std::string axis;    ///< axis of the mesh whose ranks hold the other parts
+  /// The dimension along which the parameter is cut. `offset` and `length` count along it, and the tensor has
+  /// the parameter's other sizes. None: a slice of the memory, in one dimension.
+  std::optional<int64_t> dim = std::nullopt;
 
   int64_t num_elements() const;  ///< of the whole parameter
 };
 
-/// Marks `tensor`, which is one-dimensional, as such a part. Aliases made by detach() have the mark, too.
+/// Marks `tensor` as such a part. Aliases made by detach() have the mark, too.
 /// Copies do not have it, and set_data() drops it.
 void mark_shard(const at::Tensor& tensor, ShardedParameter shard);
 
@@ -40,6 +45,18 @@ const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor);
 /// Returns whether the tensor is part of a parameter.
 inline bool is_shard(const at::Tensor& tensor) {
   return sharded_parameter_of(tensor) != nullptr;
+}
+
+/// Returns whether the tensor is a slice of a parameter's memory.
+inline bool is_slice(const at::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard != nullptr && !shard->dim;
+}
+
+/// Returns whether the tensor is part of a parameter that is cut along a dimension.
+inline bool is_cut(const at::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard != nullptr && shard->dim;
 }
 
 /// Returns the sizes of the whole parameter, or those of a tensor that is no part of one.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
@@ -28,11 +29,23 @@ std::vector<Cpus> cpus_of_replicas(const StrategyConfig& config, int threads) {
   return cpus_to_keep_to(near, cpus_of_this_thread(), threads);
 }
 
+/// Tells the seeds of ranks' own streams from those of replicas, which may have the same numbers.
+constexpr uint64_t kOfRanks = 0x6c8e9cf570932bd5ULL;
+
+/// Returns whether replicas with a rank among the `count` local ones have all of their ranks there.
+bool has_whole_replicas(const Mesh& mesh, int first, int count) {
+  std::vector<int> num_here(static_cast<size_t>(mesh.num_replicas()), 0);
+  for (int rank = first; rank < first + count; ++rank) ++num_here[static_cast<size_t>(mesh.replica_of(rank))];
+  const int of_replica = mesh.size() / mesh.num_replicas();
+  return std::all_of(num_here.begin(), num_here.end(),
+                     [of_replica](int here) { return here == 0 || here == of_replica; });
+}
+
 std::vector<AxisPosition> axis_positions(const Mesh& mesh, int replica) {
   std::vector<AxisPosition> positions;
   const auto coordinates = mesh.coordinates(replica);
   for (size_t i = 0; i < coordinates.size(); ++i)
-    positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size});
+    positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size, mesh.axes()[i].role});
   return positions;
 }
 
@@ -47,9 +60,15 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   }
   core_->warnings.emplace(config.name);
   const int count = static_cast<int>(config.devices.size());
-  num_replicas_ = config.workers ? config.workers->layout()->num_replicas() : count;
   first_replica_ = config.workers ? config.workers->layout()->first_local() : 0;
-  core_->mesh = config.mesh.over(num_replicas_);
+  core_->mesh = config.mesh.over(config.workers ? config.workers->layout()->num_replicas() : count);
+  num_replicas_ = core_->mesh.num_replicas();
+  core_->num_ranks = core_->mesh.size();
+  if (core_->mesh.cuts_models() && config.gradient_compression) {
+    throw InvalidArgument(c10::str("[", config.name, "] expected no gradient compression with the mesh ",
+                                   core_->mesh.str(), ", along which models are cut, but got ",
+                                   config.gradient_compression->name()));
+  }
   core_->sharding = checked_sharding(config, core_->mesh);
   // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
@@ -75,16 +94,19 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   }
   for (int local = 0; local < count; ++local) {
     const LogicalDevice& device = config.devices[static_cast<size_t>(local)];
-    const int replica = first_replica_ + local;
+    const int rank = first_replica_ + local;
+    const int replica = core_->mesh.replica_of(rank);
     // This is the first use of the device.
-    with_device_errors(config.name.c_str(), replica, device, [&] {
+    with_device_errors(config.name.c_str(), rank, device, [&] {
       core_->states.push_back(
           {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});
-      core_->states.back().axes = axis_positions(core_->mesh, replica);
+      core_->states.back().axes = axis_positions(core_->mesh, rank);
+      core_->states.back().rank = rank;
+      core_->states.back().rank_generator = make_replica_generator(device, seed ^ kOfRanks, rank);
       core_->streams.push_back(make_replica_stream(device));
     });
     core_->bindings.push_back(std::make_shared<ReplicaCollectives>(config.name, replica, num_replicas_,
-                                                                   axis_positions(core_->mesh, replica)));
+                                                                   axis_positions(core_->mesh, rank)));
   }
   const int threads = config.intra_op_threads > 0 ? config.intra_op_threads
                                                   : threads_per_replica(count * config.num_processes_here);
@@ -99,6 +121,15 @@ Strategy::~Strategy() = default;
 
 const std::string& Strategy::name() const {
   return core_->config.name;
+}
+int Strategy::num_ranks() const {
+  return core_->num_ranks;
+}
+int Strategy::replica_of(size_t local) const {
+  return core_->states.at(local).replica_id;
+}
+bool Strategy::is_first_of_replica(size_t local) const {
+  return !core_->mesh.cuts_models() || core_->mesh.is_first_of_replica(core_->states.at(local).rank);
 }
 int Strategy::num_local_replicas() const {
   return static_cast<int>(core_->states.size());
@@ -121,8 +152,9 @@ std::string Strategy::describe() const {
       workers ? c10::str(" over ", workers->layout()->num_workers(), " workers, ", names.size(), " here")
               : "";
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
-                  " on ", c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason,
-                  ")", mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
+                  mesh().cuts_models() ? c10::str(" of ", num_ranks() / num_replicas_, " ranks") : "", " on ",
+                  c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason, ")",
+                  mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
                   core_->sharding.stage > 0
                       ? c10::str(", sharding stage ", core_->sharding.stage, " over ", core_->sharding.axis)
                       : "");
@@ -131,9 +163,10 @@ std::string Strategy::describe() const {
 void Strategy::number_replicas(int first, int num_replicas, uint64_t seed) {
   core_->mesh = Mesh().over(num_replicas);
   for (auto& state : core_->states) {
-    state.replica_id = first + state.local_id;
+    state.replica_id = state.rank = first + state.local_id;
     state.num_replicas = num_replicas;
     state.generator = make_replica_generator(state.device, seed, state.replica_id);
+    state.rank_generator = make_replica_generator(state.device, seed ^ kOfRanks, state.rank);
     state.axes = axis_positions(core_->mesh, state.replica_id);
   }
 }
@@ -148,6 +181,11 @@ void Strategy::check_same(const std::string& what, const std::vector<std::string
 
 InputPlacement Strategy::placement() const {
   InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
+  if (core_->mesh.cuts_models()) {
+    placement.replicas.emplace();
+    for (const auto& state : core_->states) placement.replicas->push_back(state.replica_id);
+    placement.has_whole_replicas = has_whole_replicas(core_->mesh, first_replica_, num_local_replicas());
+  }
   if (const auto& workers = core_->config.workers) {
     placement.num_workers = workers->layout()->num_workers();
     placement.worker = workers->layout()->worker();

@@ -59,14 +59,22 @@ class Strategy : public GradientHandler, public InputDistributor {
   Strategy& operator=(const Strategy&) = delete;
 
   const std::string& name() const;
-  /// Number of replicas on all machines.
+  /// Number of replicas on all machines: those that get different shards of the batch.
   int num_replicas_in_sync() const { return num_replicas_; }
+  /// Number of ranks on all machines: the threads that compute, each on a device. Each is a replica, unless
+  /// the mesh has axes along which models are cut; see Mesh.
+  int num_ranks() const;
+  /// Number of this process's ranks. Mirrored and PerReplica values have one value for each of them.
   int num_local_replicas() const;
-  /// Id of this process's first replica among all replicas; its others follow.
+  /// Number of this process's first rank among all ranks; its others follow.
   int first_local_replica() const { return first_replica_; }
+  /// Returns the replica that a local rank belongs to.
+  int replica_of(size_t local) const;
+  /// Returns whether the local rank is the first of its replica, whose results reduce() and gather() use.
+  bool is_first_of_replica(size_t local) const;
   const Devices& devices() const;
   const CrossDeviceOps& cross_device_ops() const;
-  /// Returns the mesh of all replicas; see StrategyOptions::mesh.
+  /// Returns the mesh of all ranks; see StrategyOptions::mesh.
   const Mesh& mesh() const;
   /// Returns StrategyOptions::sharding, with its axis unless the stage is 0.
   const ShardingOptions& sharding() const;
@@ -128,9 +136,10 @@ class Strategy : public GradientHandler, public InputDistributor {
     return detail::refuse_replica_function<detail::CalledFunction<Fn>, Args...>();
   }
 
-  /// Returns the sum or mean over the replicas, on the first replica's device. Without `axis`, it is
-  /// unweighted and shapes must agree. With `axis` (negative: from the end), each value is also reduced over
-  /// that axis, along which sizes may differ, and a mean is the sum of sums over the sum of counts:
+  /// Returns the sum or mean over the replicas, on the first replica's device. If replicas have several
+  /// ranks, the value of each replica's first rank counts. Without `axis`, it is unweighted and shapes must
+  /// agree. With `axis` (negative: from the end), each value is also reduced over that axis, along which
+  /// sizes may differ, and a mean is the sum of sums over the sum of counts:
   /// {[1, 2], [6]} gives 3. The mean of integers is floating-point. Throws InvalidArgument if shapes do not
   /// agree or a value does not have the axis, and OutOfMemory and DeviceFailure naming a replica.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
@@ -143,7 +152,8 @@ class Strategy : public GradientHandler, public InputDistributor {
   requires std::is_arithmetic_v<T>
   double reduce(ReduceOp op, const PerReplica<T>& values) {
     double total = 0;
-    for (const T& value : values.local_values()) total += static_cast<double>(value);
+    for (size_t local = 0; local < values.local_values().size(); ++local)
+      total += is_first_of_replica(local) ? static_cast<double>(values.local_values()[local]) : 0;
     return reduce_number(op, total);
   }
 
@@ -294,6 +304,7 @@ class Strategy : public GradientHandler, public InputDistributor {
   void compare_probes(const std::vector<torch::Tensor>& outputs) const;
   [[noreturn]] void refuse_probe() const;
   double reduce_number(ReduceOp op, double local_total) const;
+  std::vector<torch::Tensor> counted(const std::vector<torch::Tensor>& of_ranks) const;
   /// By local replica, the tensors and numbers of its value.
   using Leaves = std::vector<std::vector<torch::Tensor>>;
   template <typename T>
@@ -312,7 +323,7 @@ class Strategy : public GradientHandler, public InputDistributor {
 
   std::unique_ptr<Core> core_;
   int num_replicas_ = 1;
-  int first_replica_ = 0;  // the first local replica's id among all
+  int first_replica_ = 0;  // the first local rank's number among all
 };
 
 }  // namespace lockstep

@@ -24,30 +24,66 @@ std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const
   return std::make_unique<GroupedChannel>(std::move(channels));
 }
 
+/// Returns the axis along which parameters are cut, empty if none is. Throws InvalidArgument for several.
+std::string axis_of_cuts(const std::string& strategy, const std::vector<at::Tensor>& parameters) {
+  std::string axis;
+  for (const auto& parameter : parameters) {
+    if (!is_cut(parameter)) continue;
+    const auto* part = sharded_parameter_of(parameter);
+    if (!axis.empty() && part->axis != axis) {
+      throw InvalidArgument(c10::str("[", strategy,
+                                     "] expected an optimizer of parameters that are cut along one axis, but "
+                                     "got some along ",
+                                     axis, " and some along ", part->axis));
+    }
+    axis = part->axis;
+  }
+  return axis;
+}
+
 }  // namespace
 
 void Strategy::Core::open_axes() {
-  const int num_local = static_cast<int>(states.size());
-  for (const auto& [name, size] : mesh.axes()) {
-    const ReplicaGroups groups{" over the axis " + name, mesh.groups(name)};
-    if (groups.groups.size() == 1) {
-      axes.push_back(nullptr);
-    } else if (size == 1) {
-      axes.push_back(alone(num_local, states.front().replica_id, groups.where, config.timeout));
-    } else {
-      axes.push_back(config.cross_device_ops->make_grouped_channel(config.devices, groups, config.timeout));
-      axes.back()->keep_together(kSettlingRuns);
+  const auto open = [this](const ReplicaGroups& groups) {
+    if (groups.groups.front().size() == 1) {
+      return alone(static_cast<int>(states.size()), states.front().rank, groups.where, config.timeout);
     }
+    auto channel = config.cross_device_ops->make_grouped_channel(config.devices, groups, config.timeout);
+    channel->keep_together(kSettlingRuns);
+    return channel;
+  };
+  const auto replicas = mesh.replica_groups();
+  if (mesh.cuts_models()) collectives = open({" over the replicas", replicas});
+  for (const auto& axis : mesh.axes()) {
+    const ReplicaGroups groups{" over the axis " + axis.name, mesh.groups(axis.name)};
+    axes.push_back(groups.groups == replicas ? nullptr : open(groups));
   }
+}
+
+std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
+  if (mesh.num_replicas() == 1) return nullptr;
+  if (mesh.cuts_models()) {
+    return config.cross_device_ops->make_grouped_channel(
+        config.devices, {" over the replicas", mesh.replica_groups()}, config.timeout);
+  }
+  return config.cross_device_ops->make_gradient_channel(config.devices, config.timeout,
+                                                        config.gradient_compression);
 }
 
 GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& optimizer) const {
   int stage = sharding.stage;
   std::string axis = sharding.axis;
+  const auto parameters = parameters_of(optimizer);
+  const std::string cut_axis = axis_of_cuts(config.name, parameters);
   std::string axis_of_shards;
-  for (const auto& parameter : parameters_of(optimizer)) {
+  for (const auto& parameter : parameters) {
+    if (!is_slice(parameter)) continue;
     const auto* shard = sharded_parameter_of(parameter);
-    if (shard == nullptr) continue;
+    if (mesh.cuts_models()) {
+      throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
+                                     mesh.str(), ", along which models are cut, but got '", shard->name,
+                                     "'"));
+    }
     const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
     if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {
       throw InvalidArgument(c10::str(
@@ -66,6 +102,10 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     stage = 0;  // Its parameters are outside of units.
   }
   GradientSharding opened{.stage = stage};
+  if (!cut_axis.empty()) {
+    opened.cuts = config.cross_device_ops->make_grouped_channel(
+        config.devices, {" over the axis " + cut_axis, mesh.groups(cut_axis)}, config.timeout);
+  }
   if (stage == 0) return opened;
   if (config.gradient_compression) {
     throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",
@@ -91,6 +131,7 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   if (sharding.stage == 0 && !sharding.axis.empty())
     fail("expected a stage from 1 to 3 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
+  if (mesh.cuts_models()) fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
   if (config.gradient_compression)
     fail("expected no gradient compression, but got " + config.gradient_compression->name());
   if (sharding.axis.empty()) sharding.axis = mesh.has("shard") ? "shard" : mesh.axes().back().name;

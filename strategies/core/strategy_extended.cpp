@@ -15,7 +15,12 @@ Devices parse_destinations(const std::vector<std::string>& names) {
 }
 
 bool has_other_workers(const Strategy& strategy) {
-  return strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+  return strategy.num_local_replicas() < strategy.num_ranks();
+}
+
+/// Returns whether a sum of the local values is the sum over all replicas.
+bool holds_replicas(const Strategy& strategy) {
+  return !has_other_workers(strategy) && strategy.num_ranks() == strategy.num_replicas_in_sync();
 }
 
 bool is_permutation(const std::vector<size_t>& order, size_t size) {
@@ -39,7 +44,7 @@ std::vector<torch::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerRep
                                                        const std::vector<std::string>& destinations) const {
   const Devices devices = parse_destinations(destinations);
   const auto& ops = strategy_.cross_device_ops();
-  if (!has_other_workers(strategy_)) return ops.reduce(op, value.local_values(), devices);
+  if (holds_replicas(strategy_)) return ops.reduce(op, value.local_values(), devices);
   if (devices.empty()) return ops.broadcast({}, devices);  // throws
   return ops.broadcast(strategy_.reduce(op, value), devices);
 }
@@ -48,7 +53,7 @@ std::vector<std::vector<torch::Tensor>> StrategyExtended::batch_reduce_to(
     ReduceOp op, const std::vector<PerReplica<torch::Tensor>>& values,
     const std::vector<std::string>& destinations) const {
   std::vector<std::vector<torch::Tensor>> local;
-  if (has_other_workers(strategy_)) {
+  if (!holds_replicas(strategy_)) {
     for (const auto& value : values) local.push_back(reduce_to(op, value, destinations));
     return local;
   }

@@ -32,9 +32,9 @@ struct StrategyOptions {
   /// MirroredStrategy's replicas on each of its devices; the others accept only 1. Several replicas on a GPU
   /// share its memory and compute at the same time, each on a stream of its own.
   int replicas_per_device = 1;
-  /// Arranges the replicas of all workers in a grid, along whose axes they can communicate; see
-  /// ReplicaContext::axis(). Each axis cuts the batch. Its sizes multiply to the number of replicas. Without
-  /// axes: one axis "data".
+  /// Arranges the ranks of all workers in a grid, along whose axes they can communicate; see
+  /// ReplicaContext::axis(). Its axes cut the batch, or layers (see AxisRole). Its sizes multiply to the
+  /// number of ranks. Without axes: one axis "data".
   Mesh mesh;
   /// Divides the optimizers' state, and the gradients, among the replicas. Optimizers must be elementwise
   /// (see ElementwiseStep), or scope() refuses them.

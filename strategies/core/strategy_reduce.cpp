@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <exception>
+#include <functional>
 #include <map>
 
 #include "lockstep/runtime/base/errors.h"
@@ -119,12 +120,15 @@ std::vector<std::string> describe_parts(const std::vector<torch::Tensor>& leaves
   return lines;
 }
 
-/// Concatenates each part over the replicas of all workers, on the device `destination`.
+/// Concatenates each part over the replicas of all workers, on the device `destination`. `counts` tells which
+/// of the local ranks are the first of their replica.
 std::vector<torch::Tensor> gather_parts(const std::vector<std::vector<torch::Tensor>>& leaves, int64_t axis,
-                                        torch::Device destination, WorkerGroup* workers) {
+                                        torch::Device destination, WorkerGroup* workers,
+                                        const std::function<bool(size_t local)>& counts) {
   std::vector<size_t> defined;
   std::vector<torch::Tensor> here;  // by replica, then by tensor
-  for (const auto& of_replica : leaves) {
+  for (size_t local = 0; local < leaves.size(); ++local) {
+    const auto& of_replica = leaves[local];
     defined.clear();
     for (size_t i = 0; i < of_replica.size(); ++i) {
       const torch::Tensor& value = of_replica[i];
@@ -134,7 +138,7 @@ std::vector<torch::Tensor> gather_parts(const std::vector<std::vector<torch::Ten
                                        " dimensions, but got ", axis));
       }
       defined.push_back(i);
-      here.push_back(value.to(destination));
+      if (counts(local)) here.push_back(value.to(destination));
     }
   }
   if (workers != nullptr) {
@@ -167,15 +171,26 @@ void check_number(const torch::Tensor& result, bool is_integer) {
 
 }  // namespace detail
 
+/// Returns the values of this process's ranks with zeros for those that are not the first of their replica,
+/// and so do not count. They stay in place: a worker may have no other ranks.
+std::vector<torch::Tensor> Strategy::counted(const std::vector<torch::Tensor>& of_ranks) const {
+  auto values = of_ranks;
+  for (size_t local = 0; local < values.size(); ++local)
+    if (!is_first_of_replica(local)) values[local] = torch::zeros_like(values[local]);
+  return values;
+}
+
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& values,
                                std::optional<int64_t> axis) try {
   const auto& local = values.local_values();
+  const bool counts_all = !core_->mesh.cuts_models();
   const Devices destination{devices()[0]};
   const auto& workers = core_->config.workers;
   if (!axis) {
-    if (!workers) return cross_device_ops().reduce(op, local, destination)[0];
-    const auto here = cross_device_ops().reduce(ReduceOp::kSum, local, destination)[0];
-    const auto total = sum_over_workers(*workers, here);
+    if (!workers && counts_all) return cross_device_ops().reduce(op, local, destination)[0];
+    const auto here =
+        cross_device_ops().reduce(ReduceOp::kSum, counts_all ? local : counted(local), destination)[0];
+    const auto total = workers ? sum_over_workers(*workers, here) : here;
     return op == ReduceOp::kMean ? total / num_replicas_ : total;
   }
   std::vector<torch::Tensor> sums;
@@ -188,9 +203,10 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
     }
     with_device_errors(name().c_str(), first_replica_ + static_cast<int>(replica),
                        (*values.devices())[replica], [&] { sums.push_back(value.sum(*axis)); });
-    count += value.size(*axis);
+    count += is_first_of_replica(replica) ? value.size(*axis) : 0;
   }
-  torch::Tensor total = cross_device_ops().reduce(ReduceOp::kSum, sums, destination)[0];
+  torch::Tensor total =
+      cross_device_ops().reduce(ReduceOp::kSum, counts_all ? sums : counted(sums), destination)[0];
   if (workers) {
     total = sum_over_workers(*workers, total);
     count = workers->sum(torch::tensor({count}, torch::kLong)).item<int64_t>();
@@ -237,13 +253,17 @@ std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& le
     return results;
   }
   const auto& workers = core_->config.workers;
+  const bool divides = op == ReduceOp::kMean && (workers || core_->mesh.cuts_models());
+  if (core_->mesh.cuts_models()) {
+    for (auto& of_leaf : values) of_leaf = counted(of_leaf);
+  }
   std::vector<torch::Tensor> reduced;
   for (auto& of_leaf :
-       cross_device_ops().batch_reduce(workers ? ReduceOp::kSum : op, values, {this->devices()[0]}))
+       cross_device_ops().batch_reduce(divides ? ReduceOp::kSum : op, values, {this->devices()[0]}))
     reduced.push_back(std::move(of_leaf[0]));
   if (workers) sum_packed_over_workers(*workers, reduced);
   for (size_t i = 0; i < reduced.size(); ++i)
-    results[defined[i]] = workers && op == ReduceOp::kMean ? reduced[i] / num_replicas_ : reduced[i];
+    results[defined[i]] = divides ? reduced[i] / num_replicas_ : reduced[i];
   return results;
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), this->devices(), first_replica_);
@@ -252,7 +272,8 @@ std::vector<torch::Tensor> Strategy::reduce_leaves(ReduceOp op, const Leaves& le
 torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& values, int64_t axis) try {
   Leaves leaves;
   for (const auto& value : values.local_values()) leaves.push_back({value});
-  return gather_parts(leaves, axis, devices()[0].torch_device(), core_->config.workers.get())[0];
+  return gather_parts(leaves, axis, devices()[0].torch_device(), core_->config.workers.get(),
+                      [this](size_t local) { return is_first_of_replica(local); })[0];
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
 }
@@ -262,7 +283,8 @@ std::vector<torch::Tensor> Strategy::gather_leaves(const Leaves& leaves, int64_t
   const auto& workers = core_->config.workers;
   if (workers)
     workers->check_same("value given to gather()", describe_parts(leaves[0], /*with_sizes=*/false));
-  return gather_parts(leaves, axis, devices()[0].torch_device(), workers.get());
+  return gather_parts(leaves, axis, devices()[0].torch_device(), workers.get(),
+                      [this](size_t local) { return is_first_of_replica(local); });
 } catch (...) {
   rethrow_from_devices(std::current_exception(), name(), devices(), first_replica_);
 }

@@ -122,17 +122,18 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
 
   before_run();
   const int64_t steps_before = core.num_steps(optimizers);
-  RunFailure failure(first_replica_, core.num_runs++);
+  RunFailure failure(first_replica_, core.num_runs++, &core.mesh);
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
-    const ReplicaRandomGuard random(state.generator);
+    const ReplicaRandomGuard random(state.generator,
+                                    core.mesh.cuts_models() ? &state.rank_generator : nullptr);
     for (const auto& group : optimizers) group->prepare(local);
     BatchInfo batch;
     if (sizes) batch = {sizes->global, sizes->local.at(static_cast<size_t>(local))};
     const ReplicaBackends backends = core.collectives->backends(local);
     const std::vector<ReplicaBackends> axes = core.axis_backends(local);
     ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device, state.waits,
-                                   axes);
+                                   axes, &state.rank_generator);
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
                            are_all_here ? &axes : nullptr);

@@ -25,7 +25,7 @@ namespace {
 
 template <typename Work>
 void on_device_of(const ReplicaState& state, const std::string& strategy, const Work& work) {
-  with_device_errors(strategy.c_str(), state.replica_id, state.device, work);
+  with_device_errors(strategy.c_str(), state.rank, state.device, work);
 }
 
 std::string describe_tensor(const torch::Tensor& tensor) {
@@ -109,8 +109,8 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
     workers->check_same("model", lines);
     // No worker has the whole of a unit to send to the others.
     if (has_shards) {
-      workers->check_same("sharded units", {c10::str("random state ", core_->factory_random_state,
-                                                     " (torch::manual_seed() sets it)")});
+      workers->check_same("sharded parameters", {c10::str("random state ", core_->factory_random_state,
+                                                          " (torch::manual_seed() sets it)")});
     }
     workers->broadcast_(state);
   }
@@ -126,6 +126,11 @@ void Strategy::adopt_modules(const std::vector<ModulePointer>& modules, const Sc
 
 ReplicaPeers Strategy::replica_peers() const {
   ReplicaPeers peers{.first_replica = first_replica_, .gather_tensors = {}};
+  if (core_->mesh.cuts_models()) {
+    peers.counts = [mesh = core_->mesh, first = first_replica_](size_t local) {
+      return mesh.is_first_of_replica(first + static_cast<int>(local));
+    };
+  }
   if (const auto workers = core_->config.workers)
     peers.gather_tensors = [workers](const auto& own) { return workers->gather_tensors(own); };
   return peers;
@@ -150,10 +155,8 @@ void Strategy::adopt_tensors(std::vector<torch::Tensor>& tensors) const {
 std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optimizer*> optimizers) {
   if (const auto& workers = core_->config.workers)
     workers->check_same("optimizer", describe_optimizer(*optimizers.front(), *core_->directory));
-  auto channel = num_replicas_ > 1 ? cross_device_ops().make_gradient_channel(
-                                         devices(), core_->config.timeout, core_->config.gradient_compression)
-                                   : nullptr;
-  auto sharding = channel ? core_->open_sharding(*optimizers.front()) : GradientSharding{};
+  auto channel = core_->open_gradients();
+  auto sharding = num_ranks() > 1 ? core_->open_sharding(*optimizers.front()) : GradientSharding{};
   const auto called = core_->called_channels();
   auto group = std::make_shared<OptimizerGroup>(
       optimizers, std::move(channel), *core_->threads, core_->directory,

@@ -81,24 +81,37 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
-    return load_shards(epoch, step, placement_.first_replica, placement_.num_replicas);
+    std::vector<int> replicas;
+    for (size_t local = 0; local < placement_.devices->size(); ++local)
+      replicas.push_back(placement_.replica_of(local));
+    return load_shards_of(epoch, step, replicas, placement_.num_replicas);
   }
 
   /// Loads the shards of replicas `first_replica` and following, of `num_replicas`, onto the local replicas'
   /// devices.
   std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
                                                int num_replicas) {
+    std::vector<int> replicas(placement_.devices->size());
+    std::iota(replicas.begin(), replicas.end(), first_replica);
+    return load_shards_of(epoch, step, replicas, num_replicas);
+  }
+
+ private:
+  using Order = std::shared_ptr<const EpochOrder>;
+
+  /// Loads the shard of a replica, out of `num_replicas`, for each local rank.
+  std::optional<PerReplica<Batch>> load_shards_of(int64_t epoch, int64_t step,
+                                                  const std::vector<int>& replicas, int num_replicas) {
     if (step >= *num_steps()) return std::nullopt;
     const int64_t begin = step * batch_size_;
     const int64_t count = std::min(batch_size_, size_ - begin);
     const auto order = order_of(epoch);
-    const int num_local = static_cast<int>(placement_.devices->size());
     // A dataset of one batch has no order.
     BatchSizes sizes{count, {}, !options_.shuffle_seed && epoch > 0 && *num_steps() > 1};
     std::vector<Batch> shards;
     std::optional<Batch> prototype;
-    for (int local = 0; local < num_local; ++local) {
-      const auto [from, to] = shard_bounds(count, first_replica + local, num_replicas);
+    for (const int replica : replicas) {
+      const auto [from, to] = shard_bounds(count, replica, num_replicas);
       sizes.local.push_back(to - from);
       if (from == to) {
         // Not every dataset can return an empty batch, so it is cut from another batch.
@@ -108,10 +121,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
         shards.push_back(get(order.get(), begin + from, begin + to));
       }
     }
-    for (int local = 0; local < num_local; ++local) {
-      auto& shard = shards[static_cast<size_t>(local)];
-      const LogicalDevice& device = (*placement_.devices)[static_cast<size_t>(local)];
-      with_device_errors("distribute_dataset", first_replica + local, device, [&] {
+    for (size_t local = 0; local < shards.size(); ++local) {
+      auto& shard = shards[local];
+      const LogicalDevice& device = (*placement_.devices)[local];
+      with_device_errors("distribute_dataset", replicas[local], device, [&] {
         shard = BatchTraits<Batch>::to(shard, device.torch_device());
         if constexpr (requires {
                         { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
@@ -124,9 +137,6 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     batch.set_batch_sizes(std::move(sizes));
     return batch;
   }
-
- private:
-  using Order = std::shared_ptr<const EpochOrder>;
 
   /// Returns null for the dataset's own order.
   Order order_of(int64_t epoch) {

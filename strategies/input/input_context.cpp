@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "lockstep/runtime/base/errors.h"
 
@@ -39,6 +40,24 @@ std::optional<int64_t> examples_of_step(const InputPlacement& placement, std::op
         text(0) + ", " + text(worker));
   }
   return examples[0];
+}
+
+int InputPlacement::first_local_replica() const {
+  return replicas ? *std::min_element(replicas->begin(), replicas->end()) : first_replica;
+}
+
+int InputPlacement::num_local_replicas() const {
+  if (!replicas) return static_cast<int>(devices->size());
+  return static_cast<int>(std::set<int>(replicas->begin(), replicas->end()).size());
+}
+
+void check_whole_replicas(const InputPlacement& placement, const std::string& who) {
+  if (placement.has_whole_replicas) return;
+  throw InvalidArgument(
+      "[" + who +
+      "] expected all ranks of a replica in one process, but some are in another, which would "
+      "read other examples: use distribute_dataset() with examples by index, or with "
+      "auto_shard data");
 }
 
 }  // namespace lockstep

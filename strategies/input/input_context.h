@@ -35,11 +35,12 @@ struct InputContext {
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
 };
 
-/// The replicas that the shards of a batch go to.
+/// The replicas that the shards of a batch go to. If replicas have several ranks (see Mesh), each of these
+/// gets its replica's shard.
 struct InputPlacement {
-  std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< Devices of the local replicas.
+  std::shared_ptr<const std::vector<LogicalDevice>> devices;  ///< Devices of the local ranks.
   int num_replicas = 1;
-  int first_replica = 0;
+  int first_replica = 0;  ///< The first local rank, whose number is that of its replica if each has one rank.
   int num_workers = 1;
   int worker = 0;  ///< Number of this process.
   /// A collective of the workers: throws ClusterError if `lines` differ between them, naming the first
@@ -49,7 +50,24 @@ struct InputPlacement {
   std::function<std::vector<int64_t>(int64_t here)> gather;
   /// Tells the other workers about an error that ends this worker's part. Null with one worker.
   std::function<void(const std::exception_ptr& error)> report;
+  /// The replica of each local rank, in ascending order of their first ranks. None: each rank is one.
+  std::optional<std::vector<int>> replicas;
+  /// Whether all ranks of each replica are in one process.
+  bool has_whole_replicas = true;
+
+  int replica_of(size_t local) const {
+    return replicas ? replicas->at(local) : first_replica + static_cast<int>(local);
+  }
+  /// Returns the lowest number of a local rank's replica. If processes have whole replicas, its others
+  /// follow.
+  int first_local_replica() const;
+  /// Returns the number of replicas that local ranks belong to.
+  int num_local_replicas() const;
 };
+
+/// Throws InvalidArgument, starting with `who`, if a replica's ranks are in several processes: these would
+/// read different examples for it.
+void check_whole_replicas(const InputPlacement& placement, const std::string& who);
 
 /// A collective of several workers: returns the total number of examples in the next step of their streams,
 /// or nothing if all streams have ended. `here` is the number of this worker's stream, nothing at its end. If

@@ -44,15 +44,14 @@ class InputDistributor {
  public:
   virtual ~InputDistributor() = default;
 
-  /// Calls `make(ValueContext)` once for each local replica, in the caller's thread.
+  /// Calls `make(ValueContext)` once for each local rank, with its replica, in the caller's thread.
   template <typename Fn>
   requires std::invocable<const Fn&, const ValueContext&>
   auto distribute_values_from_function(const Fn& make) const {
     const InputPlacement placed = placement();
     std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
     for (size_t local = 0; local < placed.devices->size(); ++local)
-      values.push_back(
-          make(ValueContext{placed.first_replica + static_cast<int>(local), placed.num_replicas}));
+      values.push_back(make(ValueContext{placed.replica_of(local), placed.num_replicas}));
     return PerReplica(std::move(values), placed.devices);
   }
 

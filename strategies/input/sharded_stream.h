@@ -116,12 +116,12 @@ class ShardedStreamSource : public PipelineSource<Batch> {
       return std::nullopt;
     }
     const auto& placement = this->placement();
-    const int num_local = static_cast<int>(placement.devices->size());
     typename PipelineSource<Batch>::Step step{{}, count};
-    for (int local = 0; local < num_local; ++local) {
+    for (size_t local = 0; local < placement.devices->size(); ++local) {
       const auto [begin, end] =
-          is_whole_ ? shard_bounds(count, placement.first_replica + local, placement.num_replicas)
-                    : shard_bounds(count, local, num_local);
+          is_whole_ ? shard_bounds(count, placement.replica_of(local), placement.num_replicas)
+                    : shard_bounds(count, placement.replica_of(local) - placement.first_local_replica(),
+                                   placement.num_local_replicas());
       step.shards.push_back(BatchTraits<Batch>::slice(*batch, begin, end));
     }
     return step;

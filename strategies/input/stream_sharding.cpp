@@ -39,20 +39,24 @@ StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const 
     throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
                           std::to_string(size));
   }
-  const auto policy = resolve_auto_shard(options.auto_shard, options.files.size(), placement.num_workers);
+  const bool needs_whole = !placement.has_whole_replicas && options.auto_shard == AutoShardPolicy::kAuto;
+  const auto policy =
+      needs_whole ? AutoShardPolicy::kData
+                  : resolve_auto_shard(options.auto_shard, options.files.size(), placement.num_workers);
   StreamSharding share{
       .context = {.num_replicas_in_sync = placement.num_replicas, .files = options.files, .batch_size = size},
       .is_whole = policy == AutoShardPolicy::kData,
       .drop_remainder = options.drop_remainder};
   if (share.is_whole) return share;
+  check_whole_replicas(placement, "distribute_dataset with auto_shard " + auto_shard_name(policy));
 
   auto& context = share.context;
   context.num_input_pipelines = placement.num_workers;
   context.input_pipeline_id = placement.worker;
   if (policy == AutoShardPolicy::kFile)
     context.files = files_of_worker(options.files, placement.worker, placement.num_workers);
-  context.batch_size = share_of_global_batch(
-      size, placement.first_replica, static_cast<int>(placement.devices->size()), placement.num_replicas);
+  context.batch_size = share_of_global_batch(size, placement.first_local_replica(),
+                                             placement.num_local_replicas(), placement.num_replicas);
   check_shares(context.batch_size, options, placement);
   return share;
 }

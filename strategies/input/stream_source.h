@@ -64,13 +64,21 @@ class StreamSource : public PipelineSource<Batch> {
 
  private:
   std::optional<typename PipelineSource<Batch>::Step> draw_step() override {
+    const auto& placement = this->placement();
     typename PipelineSource<Batch>::Step step;
-    for (size_t i = 0; i < this->placement().devices->size(); ++i) {
+    std::vector<Batch> of_replicas;
+    for (int i = 0; i < placement.num_local_replicas(); ++i) {
       auto batch = this->draw();
-      if (!batch && step.shards.empty()) return std::nullopt;
-      step.shards.push_back(batch ? std::move(*batch) : BatchTraits<Batch>::none_of(step.shards.front()));
-      step.num_examples += BatchTraits<Batch>::size(step.shards.back());
+      if (!batch && of_replicas.empty()) return std::nullopt;
+      of_replicas.push_back(batch ? std::move(*batch) : BatchTraits<Batch>::none_of(of_replicas.front()));
+      step.num_examples += BatchTraits<Batch>::size(of_replicas.back());
     }
+    if (!placement.replicas) {
+      step.shards = std::move(of_replicas);
+      return step;
+    }
+    for (const int replica : *placement.replicas)
+      step.shards.push_back(of_replicas[static_cast<size_t>(replica - placement.first_local_replica())]);
     return step;
   }
 };
@@ -89,6 +97,7 @@ auto make_distributed_stream(const Fn& make, const StreamOptions& options, Input
   using Callable = decltype(detail::make_callable(make(std::declval<const InputContext&>())));
   using Batch = typename std::invoke_result_t<Callable&>::value_type;
   check_prefetch(options.prefetch, 1);
+  check_whole_replicas(placement, "distribute_datasets_from_function");
   auto source = std::make_shared<detail::StreamSource<Batch>>(
       [make](const InputContext& context) {
         return std::function<std::optional<Batch>()>(detail::make_callable(make(context)));

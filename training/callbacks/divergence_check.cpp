@@ -10,7 +10,7 @@ namespace lockstep {
 
 void check_divergence(Strategy& strategy, int64_t step, const std::vector<ModulePointer>& modules,
                       const std::vector<torch::optim::Optimizer*>& optimizers) {
-  if (strategy.num_replicas_in_sync() > 1) check_equal(digest_states(strategy, modules, optimizers), step);
+  if (strategy.num_ranks() > 1) check_equal(digest_states(strategy, modules, optimizers), step);
 }
 
 DivergenceCheck::DivergenceCheck(const DivergenceCheckOptions& options) : options_(options) {

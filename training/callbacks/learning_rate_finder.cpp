@@ -19,15 +19,11 @@ namespace {
 /// Returns the mean loss of a step. `local` is this worker's sum of losses and their number. A collective of
 /// the workers, with one exchange for both.
 double mean_over_workers(Strategy& strategy, const std::pair<double, double>& local) {
-  if (strategy.num_local_replicas() == strategy.num_replicas_in_sync()) return local.first / local.second;
-  const int first = strategy.first_local_replica();
-  const auto parts = strategy.distribute_values_from_function([&](const ValueContext& replica) {
-    const int index = replica.replica_id_in_sync_group - first;
-    const auto [sum, count] = index == 0 ? local : std::pair(0.0, 0.0);
-    const auto device = strategy.devices()[static_cast<size_t>(index)].torch_device();
-    return torch::tensor({sum, count}, torch::kDouble).to(device);
-  });
-  const auto total = strategy.reduce(ReduceOp::kSum, parts).cpu();
+  if (strategy.num_local_replicas() == strategy.num_ranks()) return local.first / local.second;
+  auto total = torch::zeros({2}, torch::kDouble);
+  for (const auto& of_worker :
+       strategy.extended().gather_tensors({torch::tensor({local.first, local.second}, torch::kDouble)}))
+    total += of_worker.front();
   return total[0].item<double>() / total[1].item<double>();
 }
 

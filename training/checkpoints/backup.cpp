@@ -50,7 +50,7 @@ Backup::Backup(Strategy& strategy, const BackupOptions& options)
         c10::str("[Backup] expected to save every 1 or more, but got ", options_.save_every.count));
   }
   is_chief_ = strategy.first_local_replica() == 0;
-  const bool has_others = strategy.num_local_replicas() < strategy.num_replicas_in_sync();
+  const bool has_others = strategy.num_local_replicas() < strategy.num_ranks();
   is_sharded_ = options_.sharded && has_others;
   if (!has_others) {
     take_folder();
@@ -152,7 +152,7 @@ Backup::Loaded Backup::read_from_chief() {
   const auto heard = extended.gather_tensors(told).front();
   refusal = text_of_tensor(heard[0]);
   if (!refusal.empty()) throw CheckpointError(refusal);
-  if (strategy_.num_local_replicas() == strategy_.num_replicas_in_sync()) return loaded;
+  if (strategy_.num_local_replicas() == strategy_.num_ranks()) return loaded;
   if (!is_chief_) loaded.path = text_of_tensor(heard[1]);
   for (size_t at = 2; at < heard.size(); at += 2) {
     const auto bytes = is_chief_ ? text_tensor(loaded.files[at / 2 - 1].bytes)
@@ -218,7 +218,7 @@ bool Backup::is_due(const TrainingProgress& progress) {
   }
   const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - saved_at_;
   const bool is_late = minutes.count() >= count;
-  if (strategy_.num_local_replicas() == strategy_.num_replicas_in_sync()) return is_late;
+  if (strategy_.num_local_replicas() == strategy_.num_ranks()) return is_late;
   if (progress.step % kStepsBetweenClocks != 0) return false;
   const auto decided = torch::tensor({int64_t{is_late}}, torch::kLong);
   strategy_.extended().broadcast_from_chief_({decided});

@@ -47,13 +47,14 @@ std::vector<FiniteCount> count_finite(const PerReplica<FiniteSteps>& steps, Stra
     counts.push_back(
         {first + static_cast<int64_t>(index), (*steps.devices())[index].str(), local.count(), local.steps()});
   }
-  if (!all_workers || strategy.num_local_replicas() == strategy.num_replicas_in_sync()) return counts;
+  if (!all_workers || strategy.num_local_replicas() == strategy.num_ranks()) return counts;
   std::vector<torch::Tensor> rows;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    rows.push_back(torch::tensor({{counts[i].good, counts[i].steps}}, torch::kLong)
-                       .to((*steps.devices())[i].torch_device()));
-  }
-  const auto all = strategy.gather(PerReplica(std::move(rows), steps.devices())).cpu();
+  rows.reserve(counts.size());
+  for (const auto& count : counts) rows.push_back(torch::tensor({count.good, count.steps}, torch::kLong));
+  std::vector<torch::Tensor> of_workers;
+  for (const auto& own : strategy.extended().gather_tensors({torch::stack(rows)}))
+    of_workers.push_back(own.front());
+  const auto all = torch::cat(of_workers);
   std::vector<FiniteCount> everywhere;
   for (int64_t replica = 0; replica < all.size(0); ++replica) {
     const int64_t here = replica - first;

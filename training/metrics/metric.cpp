@@ -67,8 +67,13 @@ MetricState merge_states(StateMerge merge, const std::vector<MetricState>& state
 
 MetricState merge_states(Strategy& strategy, StateMerge merge, const PerReplica<MetricState>& states) {
   const auto& local = states.local_values();
-  if (strategy.num_local_replicas() == strategy.num_replicas_in_sync() || local.front().empty())
-    return merge_states(merge, local);
+  if (local.front().empty()) return merge_states(merge, local);
+  if (strategy.num_local_replicas() == strategy.num_ranks()) {
+    std::vector<MetricState> of_replicas;
+    for (size_t at = 0; at < local.size(); ++at)
+      if (strategy.is_first_of_replica(at)) of_replicas.push_back(local[at]);
+    return merge_states(merge, of_replicas);
+  }
   const torch::NoGradGuard no_grad;
   const auto on_devices = [&](const auto& tensor_of) {
     std::vector<torch::Tensor> tensors;

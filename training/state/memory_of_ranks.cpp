@@ -112,10 +112,11 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
   for (const auto& parameter : module.parameters()) {
     const void* key = parameter.unsafeGetTensorImpl();
     if (!seen.insert(key).second) continue;
-    const auto* shard = sharded_parameter_of(parameter);
     const auto unit = unit_of.find(key);
     const auto state = states.find(key);
-    layout.parameters.push_back({.elements = shard != nullptr ? shard->num_elements() : parameter.numel(),
+    layout.parameters.push_back({.elements = is_slice(parameter)
+                                                 ? sharded_parameter_of(parameter)->num_elements()
+                                                 : parameter.numel(),
                                  .element_bytes = static_cast<int64_t>(parameter.element_size()),
                                  .states = state == states.end() ? std::optional<int64_t>(0) : state->second,
                                  .is_trained = parameter.requires_grad(),

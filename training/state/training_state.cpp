@@ -304,20 +304,37 @@ void TrainingState::load_metrics(const StateView& state) {
 
 StateValue::Dict TrainingState::save_replicas(const NamedTensors& stacked_buffers) {
   std::vector<torch::Tensor> generators;
-  for (const auto& generator : replica_generators(*strategy_))
-    generators.push_back(random_state_of(generator).cpu());
+  const auto of_replicas = replica_generators(*strategy_);
+  for (size_t local = 0; local < of_replicas.size(); ++local)
+    if (strategy_->is_first_of_replica(local)) generators.push_back(random_state_of(of_replicas[local]).cpu());
   const auto streams = gather_of_replicas(*strategy_, generators);
   StateValue::Dict replicas;
   replicas.add("count", strategy_->num_replicas_in_sync());
   replicas.add("buffers", dict_of(stacked_buffers));
   replicas.add("generators", StateValue::List(streams.begin(), streams.end()));
+  if (strategy_->mesh().cuts_models()) {
+    std::vector<torch::Tensor> own;
+    for (const auto& generator : rank_generators(*strategy_)) own.push_back(random_state_of(generator).cpu());
+    const auto of_ranks = gather_of_replicas(*strategy_, own);
+    replicas.add("mesh", strategy_->mesh().str());
+    replicas.add("rank_generators", StateValue::List(of_ranks.begin(), of_ranks.end()));
+  }
   return replicas;
 }
 
 void TrainingState::load_replicas(const StateView& saved) {
+  if (const auto mesh = saved.find("mesh"); mesh && mesh->text() == strategy_->mesh().str()) {
+    const auto of_ranks = saved.at("rank_generators").items();
+    if (static_cast<int>(of_ranks.size()) != strategy_->num_ranks()) {
+      saved.at("rank_generators")
+          .fail(std::to_string(strategy_->num_ranks()) + " generators", std::to_string(of_ranks.size()));
+    }
+    auto own = rank_generators(*strategy_);
+    for (size_t local = 0; local < own.size(); ++local)
+      set_stream(own[local], of_ranks[local + static_cast<size_t>(strategy_->first_local_replica())]);
+  }
   const int count = strategy_->num_replicas_in_sync();
   if (saved.at("count").count() != count) return;  // keeps the model's own buffers, which are combined
-  const auto first = strategy_->first_local_replica();
   const StateView buffers = saved.at("buffers");
   const auto generators = saved.at("generators").items();
   if (static_cast<int>(generators.size()) != count)
@@ -325,7 +342,7 @@ void TrainingState::load_replicas(const StateView& saved) {
   const torch::NoGradGuard no_grad;
   auto streams = replica_generators(*strategy_);
   for (size_t local = 0; local < model_.size(); ++local) {
-    const auto replica = static_cast<int64_t>(local) + first;
+    const auto replica = static_cast<int64_t>(strategy_->replica_of(local));
     for (auto& item : model_[local]->named_buffers()) {
       torch::Tensor buffer = item.value();
       if (!buffer.defined()) continue;

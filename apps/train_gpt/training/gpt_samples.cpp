@@ -69,7 +69,7 @@ void GptSamples::on_epoch_end(FitState& state) {
                                  .generator = generator};
     if (const auto end = codec_.end_of_text()) generation.stop_tokens = {*end};
     auto written = generate(model, std::vector<std::vector<int64_t>>(kTexts, prompt_), generation);
-    if (replica.replica_id() == 0) texts = std::move(written);
+    if (replica.rank() == 0) texts = std::move(written);
   };
   state.strategy().run(write, model_);
   const std::string title = c10::str("after step ", state.global_step);

@@ -12,6 +12,7 @@ namespace {
 constexpr c10::DispatchKey kRandomKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local const at::Generator* replica_generator = nullptr;
+thread_local const at::Generator* rank_generator = nullptr;
 
 bool is_generators_device(c10::Device device) {
   const c10::Device own = replica_generator->device();
@@ -92,13 +93,20 @@ at::Generator make_replica_generator(const LogicalDevice& device, uint64_t seed,
   return generator;
 }
 
-ReplicaRandomGuard::ReplicaRandomGuard(const at::Generator& generator)
-    : previous_(replica_generator), include_key_(kRandomKey) {
+ReplicaRandomGuard::ReplicaRandomGuard(const at::Generator& generator, const at::Generator* of_rank)
+    : previous_(replica_generator), previous_of_rank_(rank_generator), include_key_(kRandomKey) {
   replica_generator = &generator;
+  if (of_rank != nullptr) rank_generator = of_rank;
 }
 
 ReplicaRandomGuard::~ReplicaRandomGuard() {
   replica_generator = previous_;
+  rank_generator = previous_of_rank_;
+}
+
+std::optional<at::Generator> ReplicaRandomGuard::current_of_rank() {
+  if (rank_generator == nullptr) return std::nullopt;
+  return *rank_generator;
 }
 
 std::optional<at::Generator> ReplicaRandomGuard::current() {

@@ -23,16 +23,20 @@ at::Generator make_replica_generator(const LogicalDevice& device, uint64_t seed,
 /// argument, so this is the only place in the library that reads a thread_local.
 class ReplicaRandomGuard {
  public:
-  explicit ReplicaRandomGuard(const at::Generator& generator);
+  /// `of_rank`, if given, is the generator that a RankRandom of this thread draws from, for recomputations.
+  explicit ReplicaRandomGuard(const at::Generator& generator, const at::Generator* of_rank = nullptr);
   ~ReplicaRandomGuard();
   ReplicaRandomGuard(const ReplicaRandomGuard&) = delete;
   ReplicaRandomGuard& operator=(const ReplicaRandomGuard&) = delete;
 
   /// Returns the generator of the innermost guard in this thread, or none.
   static std::optional<at::Generator> current();
+  /// Returns the rank's generator that the innermost guard with one was given, or none.
+  static std::optional<at::Generator> current_of_rank();
 
  private:
   const at::Generator* previous_;
+  const at::Generator* previous_of_rank_;
   c10::impl::IncludeDispatchKeyGuard include_key_;
 };
 

@@ -2,6 +2,9 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <string>
+#include <vector>
+
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/error_text.h"
@@ -53,10 +56,20 @@ bool RunFailure::happened() const {
   return error_ != nullptr;
 }
 
+std::string RunFailure::name_of(int local) const {
+  const int rank = first_replica_ + local;
+  if (mesh_ == nullptr || !mesh_->cuts_models()) return c10::str("replica ", rank);
+  const auto coordinates = mesh_->coordinates(rank);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < coordinates.size(); ++i)
+    texts.push_back(mesh_->axes()[i].name + "=" + std::to_string(coordinates[i]));
+  return c10::str("rank ", rank, " (", c10::Join(",", texts), ")");
+}
+
 std::string RunFailure::reason() const {
   MutexLock lock(mutex_);
   if (replica_ < 0) return c10::str("the run failed: ", error_text(error_));
-  return c10::str("replica ", first_replica_ + replica_, " failed: ", error_text(error_));
+  return name_of(replica_) + " failed: " + error_text(error_);
 }
 
 void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
@@ -72,10 +85,10 @@ void RunFailure::rethrow(const std::string& strategy, const Devices& devices,
     // A parameter was used outside of its sharded unit.
     if (message.starts_with("[Sharded]")) throw InvalidArgument(message.substr(0, message.find('\n')));
     if (replica_ < 0 || !sizes || sizes->local.at(replica) > 1 || !is_module_error(error)) throw;
-    throw std::runtime_error(
-        c10::str("[", strategy, "] replica ", first_replica_ + replica_, " (", devices[replica].str(),
-                 ") failed on a shard of ", sizes->local[replica], " of the ", sizes->global,
-                 " examples in its global batch: ", error_text(error_), "\n", way_out(error_text(error_))));
+    throw std::runtime_error(c10::str("[", strategy, "] ", name_of(replica_), " (", devices[replica].str(),
+                                      ") failed on a shard of ", sizes->local[replica], " of the ",
+                                      sizes->global, " examples in its global batch: ", error_text(error_),
+                                      "\n", way_out(error_text(error_))));
   } catch (const CollectiveMismatch& error) {
     throw CollectiveMismatch(c10::str("[", strategy, "] run #", run_, ": ", error.what()));
   }

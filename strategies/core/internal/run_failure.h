@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/runtime/base/mutex.h"
+#include "lockstep/runtime/collectives/mesh.h"
 #include "lockstep/runtime/replicas/per_replica.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
@@ -16,9 +17,11 @@ namespace lockstep {
 /// keeps the first BackendError, otherwise the first error. record() and reason() are thread-safe.
 class RunFailure {
  public:
-  /// `first_replica` is the global id of the first local replica. `run` is the number of the strategy's
-  /// earlier runs.
-  explicit RunFailure(int first_replica = 0, int64_t run = 0) : first_replica_(first_replica), run_(run) {}
+  /// `first_replica` is the number of the first local rank. `run` is the number of the strategy's earlier
+  /// runs. With a `mesh` along which models are cut, which must outlive it, errors name ranks by their
+  /// coordinates.
+  explicit RunFailure(int first_replica = 0, int64_t run = 0, const Mesh* mesh = nullptr)
+      : first_replica_(first_replica), run_(run), mesh_(mesh) {}
 
   /// `replica` is a local replica, or -1 for an error of the whole run.
   void record(int replica, std::exception_ptr error);
@@ -33,8 +36,11 @@ class RunFailure {
                             const std::optional<BatchSizes>& sizes) const;
 
  private:
+  std::string name_of(int local) const;
+
   const int first_replica_;
   const int64_t run_;
+  const Mesh* const mesh_;
   mutable Mutex mutex_;
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   int replica_ LOCKSTEP_GUARDED_BY(mutex_) = -1;

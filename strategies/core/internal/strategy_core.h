@@ -31,10 +31,11 @@ struct Strategy::Core {
   std::vector<ReplicaState> states;
   std::vector<ReplicaStream> streams;  // one per replica
   std::shared_ptr<ParameterDirectory> directory = std::make_shared<ParameterDirectory>();
-  std::unique_ptr<CollectiveChannel> collectives;
-  Mesh mesh;                 // of all replicas
+  std::unique_ptr<CollectiveChannel> collectives;  // of all replicas
+  Mesh mesh;                                       // of all ranks
+  int num_ranks = 1;
   ShardingOptions sharding;  // with its axis, if the stage is not 0
-  /// The channels along the mesh's axes; null: the same as `collectives`, with all replicas.
+  /// The channels along the mesh's axes; null: the same as `collectives`.
   std::vector<std::unique_ptr<CollectiveChannel>> axes;
   /// The replicas' modules are bound to these.
   std::vector<std::shared_ptr<ReplicaCollectives>> bindings;
@@ -87,8 +88,12 @@ struct Strategy::Core {
   /// workers. Throws InvalidArgument for shards along several axes, or together with the strategy's own
   /// sharding, and rethrows errors of CrossDeviceOps::make_grouped_channel().
   GradientSharding open_sharding(const torch::optim::Optimizer& optimizer) const;
-  /// Opens the channels of the axes. Rethrows errors of CrossDeviceOps::make_grouped_channel().
+  /// Opens the channels of the axes, and that of the replicas if they have several ranks. Rethrows errors of
+  /// CrossDeviceOps::make_grouped_channel().
   void open_axes();
+  /// Opens a channel for the gradients of an optimizer; null if there is one replica. Rethrows as
+  /// open_axes().
+  std::unique_ptr<CollectiveChannel> open_gradients() const;
   /// Returns the local replica's backends for each axis.
   std::vector<ReplicaBackends> axis_backends(int replica) const;
   /// Returns the channels in which replica functions call collectives: `collectives` and those of the axes.

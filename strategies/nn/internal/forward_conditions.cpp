@@ -18,6 +18,7 @@ ForwardConditions::ForwardConditions(const std::vector<at::Tensor>& inputs, bool
   if (!with_random_states) return;
   if (replica_generator_) {
     note_generator(*replica_generator_);
+    if (const auto of_rank = ReplicaRandomGuard::current_of_rank()) note_generator(*of_rank);
     return;
   }
   note_generator(at::globalContext().defaultGenerator(c10::Device(c10::DeviceType::CPU)));

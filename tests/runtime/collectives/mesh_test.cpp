@@ -63,6 +63,42 @@ TEST(Mesh, GroupsAcrossAnAxisAgreeOnItsCoordinate) {
               ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
+TEST(Mesh, RanksOfAReplicaDifferOnModelAxesOnly) {
+  const Mesh mesh{{"data", 2}, {"tensor", 3}, {"shard", 2}};
+  EXPECT_EQ(mesh.num_replicas(), 4);
+  EXPECT_TRUE(mesh.cuts_models());
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const auto own = mesh.coordinates(rank);
+    EXPECT_EQ(mesh.replica_of(rank), 2 * own[0] + own[2]);
+    EXPECT_EQ(mesh.is_first_of_replica(rank), own[1] == 0);
+  }
+  EXPECT_THAT(mesh.replica_groups(),
+              ElementsAre(ElementsAre(0, 1, 6, 7), ElementsAre(2, 3, 8, 9), ElementsAre(4, 5, 10, 11)));
+}
+
+TEST(Mesh, WithoutModelAxesEachRankIsAReplica) {
+  for (const Mesh& mesh : {Mesh{{"data", 2}, {"shard", 3}}, Mesh{{"tensor", 1}, {"data", 6}}}) {
+    EXPECT_FALSE(mesh.cuts_models());
+    EXPECT_EQ(mesh.num_replicas(), 6);
+    EXPECT_THAT(mesh.replica_groups(), ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5)));
+    for (int rank = 0; rank < 6; ++rank) {
+      EXPECT_EQ(mesh.replica_of(rank), rank);
+      EXPECT_TRUE(mesh.is_first_of_replica(rank));
+    }
+  }
+}
+
+TEST(Mesh, PrintsAndParsesRolesOtherThanTheUsual) {
+  const Mesh mesh{
+      {"data", 2}, {"tensor", 2}, {"inner", 3, AxisRole::kModel}, {"pipeline", 2, AxisRole::kData}};
+  EXPECT_EQ(mesh.str(), "data=2,tensor=2,inner=3:model,pipeline=2:data");
+  EXPECT_EQ(parse_mesh(mesh.str()), mesh);
+  EXPECT_EQ(mesh.num_replicas(), 4);
+  EXPECT_EQ(parse_mesh("tensor=2:model"), parse_mesh("tensor=2"));
+  for (const char* text : {"data=2:", "data=2:other", "data=2model", "data=:model"})
+    EXPECT_THAT(error_of(text), HasSubstr("axes with their sizes")) << text;
+}
+
 TEST(Mesh, HasOneAxisOverAllReplicasIfNoneIsAskedFor) {
   EXPECT_EQ(Mesh().over(6), (Mesh{{"data", 6}}));
   EXPECT_EQ((Mesh{{"shard", 6}}.over(6).str()), "shard=6");

@@ -82,6 +82,17 @@ TEST(RunFailure, KeepsTheFirstConsequenceWhereThereIsNoCause) {
   EXPECT_THROW(failure.rethrow("MirroredStrategy", kDevices, std::nullopt), CollectiveAborted);
 }
 
+TEST(RunFailure, NamesARankByItsCoordinatesIfModelsAreCut) {
+  const Mesh cut{{"data", 2}, {"tensor", 2}};
+  RunFailure failure(2, 0, &cut);
+  failure.record(1, std::make_exception_ptr(std::runtime_error("cause")));
+  EXPECT_EQ(failure.reason(), "rank 3 (data=1,tensor=1) failed: cause");
+  const Mesh plain{{"data", 2}, {"shard", 2}};
+  RunFailure other(2, 0, &plain);
+  other.record(1, std::make_exception_ptr(std::runtime_error("cause")));
+  EXPECT_EQ(other.reason(), "replica 3 failed: cause");
+}
+
 TEST(RunFailure, TellsWhatIsThrownThatIsNoException) {
   RunFailure failure;
   failure.record(0, error_of(7));

@@ -130,7 +130,7 @@ class GivenUpSink : public PartSink {
 }  // namespace
 
 StateShard shard_of_worker(const Strategy& strategy) {
-  if (strategy.num_local_replicas() == strategy.num_replicas_in_sync()) return {};
+  if (strategy.num_local_replicas() == strategy.num_ranks()) return {};
   const ClusterResolver* cluster = strategy.cluster_resolver();
   return {.index = cluster->rank(), .count = cluster->world_size()};
 }

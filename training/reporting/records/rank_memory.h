@@ -26,7 +26,7 @@ struct MemoryParts {
 
 /// The memory of one rank, and what a formula says it should be.
 struct RankMemory {
-  int64_t rank = 0;  ///< number of the replica among all
+  int64_t rank = 0;  ///< number of the rank among all
   MemoryParts measured = {};
   std::optional<MemoryParts> predicted = {};  ///< absent if no formula applies
 };

@@ -3,14 +3,17 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
 
-/// Elements of a tensor that this process has to give: consecutive in the order of the tensor's memory.
+/// Elements of a tensor that this process has to give: consecutive in the order of the tensor's memory, or
+/// those of a range along a dimension.
 struct TensorPiece {
-  int64_t offset = 0;      ///< Place of the first one among the tensor's elements.
-  torch::Tensor elements;  ///< One-dimensional.
+  int64_t offset = 0;      ///< Place of the first one among the tensor's elements, or along the dimension.
+  torch::Tensor elements;  ///< One-dimensional, or of the tensor's sizes except along the dimension.
+  std::optional<int64_t> dim = std::nullopt;  ///< The dimension; none for the order of memory.
 };
 
 /// Returns a stand-in for a tensor of which the replicas hold pieces: of the device "meta", with the sizes,

@@ -31,12 +31,13 @@ MetricState state_for(int replica, const MetricAccess& metric, const std::vector
 StateValue save_metric_states(Strategy& strategy, const std::vector<MetricsOfReplica>& local) {
   std::vector<torch::Tensor> own;
   std::vector<std::pair<std::string, size_t>> names;  // names of the metrics, with their number of tensors
-  for (const auto& metrics : local) {
+  for (size_t at = 0; at < local.size(); ++at) {
+    const auto& metrics = local[at];
     names.clear();
     for (const auto& metric : metrics) {
       const MetricState state = metric.state();
       names.emplace_back(metric.name, state.size());
-      for (const auto& tensor : state) own.push_back(tensor);
+      if (strategy.is_first_of_replica(at)) own.insert(own.end(), state.begin(), state.end());
     }
   }
   const auto all = gather_of_replicas(strategy, own);
@@ -59,7 +60,7 @@ StateValue save_metric_states(Strategy& strategy, const std::vector<MetricsOfRep
 void load_metric_states(Strategy& strategy, const StateView& saved,
                         const std::vector<MetricsOfReplica>& local) {
   for (size_t at = 0; at < local.size(); ++at) {
-    const int replica = strategy.first_local_replica() + static_cast<int>(at);
+    const int replica = strategy.replica_of(at);
     const torch::Device device = strategy.devices()[at].torch_device();
     for (const auto& metric : local[at]) {
       metric.reset();

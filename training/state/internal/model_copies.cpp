@@ -36,7 +36,7 @@ void load_buffer(const Strategy& strategy, size_t local, const std::string& name
   auto shape = copy.sizes().vec();
   shape.insert(shape.begin(), count);
   const auto of_replicas = saved.tensor_like(copy.unsqueeze(0).expand(shape)).unbind();
-  const auto replica = local + static_cast<size_t>(strategy.first_local_replica());
+  const auto replica = static_cast<size_t>(strategy.replica_of(local));
   if (count == strategy.num_replicas_in_sync()) {
     copy.copy_(of_replicas[replica]);
   } else if (rule == BufferAggregation::kSum && replica != 0) {
@@ -81,7 +81,8 @@ StateValue::Dict save_copies(Strategy& strategy, const std::vector<ModulePointer
     size_t at = 0;
     for (const auto& item : modules[local]->named_parameters())
       of_replicas[local].emplace_back(item.key(), parameters[at++]);
-    local_buffers.insert(local_buffers.end(), buffers.begin(), buffers.end());
+    if (strategy.is_first_of_replica(local))
+      local_buffers.insert(local_buffers.end(), buffers.begin(), buffers.end());
   }
   StateValue::Dict parameters;
   for (const auto& [name, tensor] : divided_tensors(strategy, of_replicas)) parameters.add(name, tensor);

@@ -24,6 +24,10 @@ std::vector<at::Generator> replica_generators(Strategy& strategy) {
   return strategy.run([](ReplicaContext& replica) { return replica.generator(); }).local_values();
 }
 
+std::vector<at::Generator> rank_generators(Strategy& strategy) {
+  return strategy.run([](ReplicaContext& replica) { return replica.rank_generator(); }).local_values();
+}
+
 std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vector<torch::Tensor>& local) {
   std::vector<torch::Tensor> all;
   for (const auto& of_worker : strategy.extended().gather_tensors(local))
@@ -46,11 +50,11 @@ NamedTensors stack_of_replicas(Strategy& strategy, const std::vector<std::string
 NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>& modules) {
   std::vector<std::string> names;
   std::vector<torch::Tensor> local;
-  for (const auto& module : modules) {
+  for (size_t at = 0; at < modules.size(); ++at) {
     names.clear();
-    for (const auto& [name, buffer] : buffers_in_order(*module)) {
+    for (const auto& [name, buffer] : buffers_in_order(*modules[at])) {
       names.push_back(name);
-      local.push_back(buffer);
+      if (strategy.is_first_of_replica(at)) local.push_back(buffer);
     }
   }
   return stack_of_replicas(strategy, names, local);

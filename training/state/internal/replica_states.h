@@ -12,12 +12,13 @@
 
 namespace lockstep {
 
-/// Returns each local replica's random generator, in replica order.
+/// Returns the random generator of each local rank's replica, in the order of ranks.
 std::vector<at::Generator> replica_generators(Strategy& strategy);
+/// Returns each local rank's own random generator; see RankRandom.
+std::vector<at::Generator> rank_generators(Strategy& strategy);
 
-/// Returns the tensors of all replicas on the CPU, in replica order; `local` holds those of this process. All
-/// replicas must have the same number. A collective if there are several workers. With one process,
-/// CPU tensors share memory with `local`.
+/// Returns the tensors of all ranks on the CPU, in their order; `local` holds those of this process. A
+/// collective if there are several workers. With one process, CPU tensors share memory with `local`.
 std::vector<torch::Tensor> gather_of_replicas(Strategy& strategy, const std::vector<torch::Tensor>& local);
 
 /// Returns each of the named tensors with a new first dimension of all replicas, on the CPU. `local` holds
@@ -27,7 +28,8 @@ NamedTensors stack_of_replicas(Strategy& strategy, const std::vector<std::string
                                const std::vector<torch::Tensor>& local);
 
 /// Returns the buffers by name, in the order of the state_dict(), on the CPU, each with a new first dimension
-/// of replicas. `modules` are those of the local replicas. A collective if there are several workers.
+/// of replicas. `modules` are those of the local ranks, of which each replica's first counts. A collective if
+/// there are several workers.
 NamedTensors gather_buffers(Strategy& strategy, const std::vector<ModulePointer>& modules);
 
 }  // namespace lockstep

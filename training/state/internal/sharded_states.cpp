@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -41,6 +42,7 @@ struct SteppedPiece {
   size_t parameter = 0;
   int64_t offset = 0;
   torch::Tensor tensor;
+  std::optional<int64_t> dim = std::nullopt;  // see ShardedParameter
 };
 
 /// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
@@ -58,8 +60,9 @@ std::vector<SteppedPiece> stepped_pieces(const Strategy& strategy, int local,
   }
   const auto parameters = parameters_of(optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (is_own_shard(strategy, local, parameters[i]))
-      pieces.push_back({i, sharded_parameter_of(parameters[i])->offset, parameters[i]});
+    if (!is_own_shard(strategy, local, parameters[i])) continue;
+    const auto* shard = sharded_parameter_of(parameters[i]);
+    pieces.push_back({i, shard->offset, parameters[i], shard->dim});
   }
   return pieces;
 }
@@ -82,13 +85,13 @@ class DividedStates {
     for (const auto& [key, value] : values.entries) {
       const auto& name = std::get<std::string>(key);
       const auto& tensor = *value.get_if<torch::Tensor>();
-      const bool has_elements = tensor.dim() == 1 && tensor.numel() == piece.tensor.numel();
+      const bool has_elements = tensor.sizes() == piece.tensor.sizes();
       told_.push_back(torch::tensor({static_cast<int64_t>(piece.parameter), int64_t{has_elements},
                                      static_cast<int64_t>(tensor.scalar_type())},
                                     torch::kLong));
       told_.push_back(text_tensor(name));
       told_.push_back(has_elements ? torch::empty({0}) : tensor);
-      if (has_elements) own_[{piece.parameter, name}].push_back({piece.offset, tensor});
+      if (has_elements) own_[{piece.parameter, name}].push_back({piece.offset, tensor, piece.dim});
     }
   }
 
@@ -124,6 +127,9 @@ class DividedStates {
 }  // namespace
 
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
+  if (shard.dim) {
+    return values.narrow(*shard.dim, shard.offset, shard.length).clone(torch::MemoryFormat::Contiguous);
+  }
   return slice_of_values(values, {shard.sizes, shard.strides}, shard.offset, shard.length);
 }
 
@@ -142,8 +148,9 @@ NamedTensors divided_tensors(const Strategy& strategy, const std::vector<NamedTe
     std::vector<TensorPiece> pieces;
     for (size_t local = 0; local < replicas.size(); ++local) {
       const torch::Tensor& own = replicas[local][i].second;
-      if (is_own_shard(strategy, static_cast<int>(local), own))
-        pieces.push_back({sharded_parameter_of(own)->offset, own.detach()});
+      if (!is_own_shard(strategy, static_cast<int>(local), own)) continue;
+      const auto* shard = sharded_parameter_of(own);
+      pieces.push_back({shard->offset, own.detach(), shard->dim});
     }
     tensor = divided_tensor(whole_like(tensor, tensor.scalar_type()), std::move(pieces));
   }

@@ -22,12 +22,22 @@ namespace {
 struct NamedDigests {
   std::vector<std::string> names;
   torch::Tensor digests;  // int64 [names, 2], on the CPU
+  std::vector<char> are_cut;
 };
 
-bool has_shards(const torch::optim::Optimizer& optimizer) {
-  return std::any_of(optimizer.param_groups().begin(), optimizer.param_groups().end(), [](const auto& group) {
-    return std::any_of(group.params().begin(), group.params().end(), is_shard);
+bool has_any(const torch::optim::Optimizer& optimizer, bool (*is_kind)(const torch::Tensor&)) {
+  const auto& groups = optimizer.param_groups();
+  return std::any_of(groups.begin(), groups.end(), [is_kind](const auto& group) {
+    return std::any_of(group.params().begin(), group.params().end(), is_kind);
   });
+}
+
+/// Returns for each rank the first one that holds the same parts of cut parameters.
+std::vector<int> parts_of_ranks(const Mesh& mesh) {
+  std::vector<int> parts(static_cast<size_t>(mesh.size()), 0);
+  for (const auto& group : mesh.replica_groups())
+    for (const int rank : group) parts[static_cast<size_t>(rank)] = group.front();
+  return parts;
 }
 
 /// Returns two int64 like digest_of(): 0, since replicas have other parts, and the number of elements of the
@@ -57,23 +67,29 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined() || tensor.layout() != torch::kStrided) return false;
     all.names.push_back(name);
+    all.are_cut.push_back(0);
     digests.push_back(digest_of(tensor));
     return true;
   };
   for (const auto& item : module.named_parameters()) {
     if (!add("parameter " + item.key(), item.value())) continue;
-    if (is_shard(item.value())) digests.back()[0] = 0;  // replicas have other ones
+    if (is_slice(item.value())) digests.back()[0] = 0;  // replicas have other ones
+    all.are_cut.back() = is_cut(item.value()) ? 1 : 0;
     // A parameter that is not trained, such as a mask, may hold infinities on purpose.
     if (!item.value().requires_grad()) digests.back()[1] = 0;
   }
   if (optimizer != nullptr) {
-    const bool differs = has_shards(*optimizer);
+    const bool differs = has_any(*optimizer, is_slice);
+    const char has_cuts = has_any(*optimizer, is_cut) ? 1 : 0;
     visit_tensors(StateValue(optimizer_state(*optimizer)),
                   [&](const std::string& name, const torch::Tensor& tensor) {
-                    if (add("optimizer " + name, tensor) && differs) digests.back()[0] = 0;
+                    if (!add("optimizer " + name, tensor)) return;
+                    if (differs) digests.back()[0] = 0;
+                    all.are_cut.back() = has_cuts;
                   });
     if (part != nullptr) {
       all.names.emplace_back("optimizer's part of the state");
+      all.are_cut.push_back(0);
       digests.push_back(digest_of_part(*optimizer, *part));
     }
   }
@@ -115,7 +131,8 @@ StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>&
   });
   std::vector<torch::Tensor> own;
   for (const auto& of_replica : local.local_values()) own.push_back(of_replica.digests);
-  return {local.local_values().front().names, gather_of_replicas(strategy, own)};
+  const auto& first = local.local_values().front();
+  return {first.names, gather_of_replicas(strategy, own), first.are_cut, parts_of_ranks(strategy.mesh())};
 }
 
 void check_equal(const StateDigests& states, int64_t step) {
@@ -127,14 +144,19 @@ void check_equal(const StateDigests& states, int64_t step) {
                  replica, " has ", all[replica].size(0), " and replica 0 has ", all[0].size(0)));
   }
   for (size_t i = 0; i < states.names.size(); ++i) {
-    std::vector<int64_t> digests;
-    for (const auto& of_replica : all) digests.push_back(of_replica.const_data_ptr<int64_t>()[2 * i]);
-    if (std::all_of(digests.begin(), digests.end(), [&](int64_t digest) { return digest == digests[0]; }))
-      continue;
-    const size_t odd = odd_one_out(digests);
-    throw InconsistentReplicas(c10::str(
-        "[DivergenceCheck] expected the same bits on all replicas, but after step ", step, " replica ", odd,
-        " has other ones in ", states.names[i], " than replica ", odd == 0 ? 1 : 0));
+    std::map<int, std::vector<size_t>> groups;  // of ranks with the same bits
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      groups[states.are_cut[i] ? states.parts[rank] : 0].push_back(rank);
+    for (const auto& [part, ranks] : groups) {
+      std::vector<int64_t> digests;
+      for (const size_t rank : ranks) digests.push_back(all[rank].const_data_ptr<int64_t>()[2 * i]);
+      if (std::all_of(digests.begin(), digests.end(), [&](int64_t digest) { return digest == digests[0]; }))
+        continue;
+      const size_t odd = odd_one_out(digests);
+      throw InconsistentReplicas(c10::str(
+          "[DivergenceCheck] expected the same bits on all replicas, but after step ", step, " replica ",
+          ranks[odd], " has other ones in ", states.names[i], " than replica ", ranks[odd == 0 ? 1 : 0]));
+    }
   }
 }
 

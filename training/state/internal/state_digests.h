@@ -14,7 +14,9 @@ namespace lockstep {
 /// Digests (see digest_of()) of the parameters and optimizer states of all replicas of all workers.
 struct StateDigests {
   std::vector<std::string> names;          ///< names of the tensors, such as `parameter dense.weight`
-  std::vector<torch::Tensor> of_replicas;  ///< one int64 [names, 2] per replica, on the CPU
+  std::vector<torch::Tensor> of_replicas;  ///< one int64 [names, 2] per rank, on the CPU
+  std::vector<char> are_cut;               ///< whether the tensor differs between a replica's ranks
+  std::vector<int> parts;                  ///< for each rank, the number of its parts among a replica's
 };
 
 /// Computes the digests. `modules` and `optimizers` have one entry per local replica; there may be no

@@ -3,15 +3,34 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/StringUtil.h>
 
+#include <optional>
+
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/state_slice.h"
-#include "lockstep/training/state/internal/divided_tensor.h"
 
 namespace lockstep {
 namespace {
 
 /// Bytes of tensors that are exchanged at once, since a small exchange is mostly waiting.
 constexpr size_t kBytesAtOnce = size_t{4} << 20;
+
+/// Sent in the place of a piece's dimension if it has none.
+constexpr int64_t kInMemory = -1;
+
+/// Returns the piece's place in the whole tensor, or none if it does not fit there.
+std::optional<torch::Tensor> place_of(const TensorPiece& piece, const torch::Tensor& whole) {
+  const auto& [offset, elements, dim] = piece;
+  if (!dim) {
+    if (offset + elements.numel() > whole.numel()) return std::nullopt;
+    return elements_of(whole, offset, elements.numel());
+  }
+  auto sizes = whole.sizes().vec();
+  const auto along = static_cast<size_t>(*dim);
+  if (elements.dim() != whole.dim() || offset + elements.size(*dim) > sizes.at(along)) return std::nullopt;
+  sizes[along] = elements.size(*dim);
+  if (elements.sizes() != at::IntArrayRef(sizes)) return std::nullopt;
+  return whole.narrow(*dim, offset, elements.size(*dim));
+}
 
 }  // namespace
 
@@ -29,8 +48,9 @@ void WholeTensors::exchange_next() {
     const torch::Tensor& tensor = divided_[num_exchanged_];
     if (num_exchanged_ > begin && bytes + tensor.nbytes() > kBytesAtOnce) break;
     bytes += tensor.nbytes();
-    for (const auto& [offset, elements] : *pieces_of(tensor)) {
-      own.push_back(torch::tensor({static_cast<int64_t>(num_exchanged_), offset}, torch::kLong));
+    for (const auto& [offset, elements, dim] : *pieces_of(tensor)) {
+      own.push_back(torch::tensor({static_cast<int64_t>(num_exchanged_), offset, dim.value_or(kInMemory)},
+                                  torch::kLong));
       own.push_back(elements.detach());
     }
     if (!wanted_.contains(pieces_of(tensor))) continue;
@@ -41,18 +61,18 @@ void WholeTensors::exchange_next() {
   for (const auto& of_worker : strategy_.extended().gather_tensors(own)) {
     for (size_t i = 0; i < of_worker.size(); i += 2) {
       const auto* head = of_worker[i].const_data_ptr<int64_t>();
-      add_piece(static_cast<size_t>(head[0]), head[1], of_worker[i + 1]);
+      const auto dim = head[2] == kInMemory ? std::nullopt : std::optional(head[2]);
+      add_piece(static_cast<size_t>(head[0]), {.offset = head[1], .elements = of_worker[i + 1], .dim = dim});
     }
   }
 }
 
-void WholeTensors::add_piece(size_t number, int64_t offset, const torch::Tensor& elements) {
+void WholeTensors::add_piece(size_t number, const TensorPiece& piece) {
   const auto found = whole_.find(pieces_of(divided_.at(number)));
   if (found == whole_.end()) return;
   auto& [tensor, count] = found->second;
-  count += elements.numel();
-  if (offset + elements.numel() > tensor.numel()) return;  // the count tells
-  elements_of(tensor, offset, elements.numel()).copy_(elements);
+  count += piece.elements.numel();
+  if (const auto place = place_of(piece, tensor)) place->copy_(piece.elements);  // else the count tells
 }
 
 torch::Tensor WholeTensors::operator()(const torch::Tensor& tensor) {

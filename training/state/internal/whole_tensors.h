@@ -12,6 +12,7 @@
 
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/training/formats/state_file.h"
+#include "lockstep/training/state/internal/divided_tensor.h"
 
 namespace lockstep {
 
@@ -33,7 +34,7 @@ class WholeTensors {
 
  private:
   void exchange_next();
-  void add_piece(size_t number, int64_t offset, const torch::Tensor& elements);
+  void add_piece(size_t number, const TensorPiece& piece);
 
   Strategy& strategy_;
   std::vector<torch::Tensor> divided_;
