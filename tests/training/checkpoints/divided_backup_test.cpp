@@ -89,7 +89,9 @@ TEST(DividedBackup, NeedsOneWholeTensorBesidesTheOwnState) {
           backup.finish();
           const bool is_chief = strategy.first_local_replica() == 0;
           EXPECT_LE(memory.peak(), most) << "worker of replica " << strategy.first_local_replica();
-          if (is_chief) EXPECT_GE(memory.peak(), kBytesOfParameter);
+          if (is_chief) {
+            EXPECT_GE(memory.peak(), kBytesOfParameter);
+          }
           EXPECT_LE(memory.now(), kBytesOfParameter / 4);
           RecordProperty(is_chief ? "peak_of_worker_0" : "peak_of_worker_1", std::to_string(memory.peak()));
         });
