@@ -169,7 +169,9 @@ ReplicaRendezvous::MakeWork LocalBackend::broadcast_from(int source, std::string
 ReplicaRendezvous::MakeWork LocalBackend::gathering(std::string) {
   return [streams = streams_](std::vector<Arrival>& arrivals) {
     return copies(arrivals, *streams, [](std::vector<Arrival>& all, Arrival& to) {
-      for (size_t from = 0; from < all.size(); ++from) to.outputs[from].copy_(all[from].inputs[0]);
+      for (size_t from = 0; from < all.size(); ++from) {
+        if (to.fills_output(from)) to.outputs[from].copy_(all[from].inputs[0]);
+      }
     });
   };
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/backends/internal/shared_outputs.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/collective_description.h"
 #include "lockstep/runtime/collectives/internal/packed_tensors.h"
@@ -146,7 +147,7 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::allgather(std::vector<std::vec
   check_all_gather(outputs, inputs, getRank(), getSize());  // copy_ would broadcast or convert silently
   // All ranks agree on what is gathered if their lists of outputs have the same shapes.
   auto description = describe("all_gather", outputs[0]) + label();
-  const auto make_work = gathering(description);
+  const auto make_work = with_shared_outputs(gathering(description), rendezvous_->first_rank());
   return launch(c10d::OpType::ALLGATHER, {std::move(description), inputs, outputs[0], nullptr, nullptr},
                 make_work);
 }
@@ -156,6 +157,19 @@ c10::intrusive_ptr<c10d::Work> RendezvousBackend::_allgather_base(at::Tensor& ou
   std::vector<std::vector<at::Tensor>> outputs{equal_parts("all_gather", output, input, getSize())};
   std::vector<at::Tensor> inputs{input};
   return allgather(outputs, inputs, options);
+}
+
+SharesGathers::Gather RendezvousBackend::gather_shared(const at::Tensor& part) {
+  if (!part.is_cpu() || part.layout() != at::kStrided) {
+    throw InvalidArgument(
+        c10::str("[all_gather] expected a dense CPU tensor to share, but got one on ", part.device()));
+  }
+  const std::vector<at::Tensor> like_parts(static_cast<size_t>(getSize()), part);
+  auto description = describe("all_gather", like_parts) + label();
+  const auto make_work = with_shared_outputs(gathering(description), rendezvous_->first_rank());
+  auto whole = std::make_shared<at::Tensor>();
+  Arrival arrival{std::move(description), {part}, like_parts, nullptr, nullptr, whole};
+  return {launch(c10d::OpType::ALLGATHER, std::move(arrival), make_work), whole};
 }
 
 c10::intrusive_ptr<c10d::Work> RendezvousBackend::reduce_scatter(std::vector<at::Tensor>& outputs,

@@ -14,6 +14,7 @@
 #include "lockstep/runtime/collectives/collective_channel.h"
 #include "lockstep/runtime/collectives/collective_label.h"
 #include "lockstep/runtime/collectives/replica_rendezvous.h"
+#include "lockstep/runtime/collectives/shared_gather.h"
 #include "lockstep/runtime/devices/device_streams.h"
 
 namespace lockstep {
@@ -28,7 +29,7 @@ namespace lockstep {
 ///     LocalChannel channel(2, LocalAlgorithm::kOneDevice, std::chrono::minutes(5));
 ///     std::vector<at::Tensor> tensors{torch::ones({3})};
 ///     channel.backend(replica)->allreduce(tensors)->wait();  // in the thread of each replica
-class RendezvousBackend : public c10d::Backend, public LabelsCollectives {
+class RendezvousBackend : public c10d::Backend, public LabelsCollectives, public SharesGathers {
  public:
   /// Computes SUM, AVG, PRODUCT, MIN or MAX in place on each tensor of the list.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -46,6 +47,8 @@ class RendezvousBackend : public c10d::Backend, public LabelsCollectives {
   /// ranks.
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& options = {}) override;
+  int num_sharing() const override { return rendezvous_->size(); }
+  Gather gather_shared(const at::Tensor& part) override;
   /// Reduces the ranks' inputs for rank r into `outputs[0]` of rank r. Inputs for different ranks may differ
   /// in shape. The output may be the rank's own input for itself, but must share no memory with others.
   c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,

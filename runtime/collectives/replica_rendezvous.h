@@ -50,6 +50,13 @@ class ReplicaRendezvous : public std::enable_shared_from_this<ReplicaRendezvous>
     std::shared_ptr<StreamFence> ready;
     /// Marks when the device has made the outputs.
     std::shared_ptr<StreamFence> finished;
+    /// Gets the memory that this rank's outputs share with those of other ranks, once all have arrived. Null:
+    /// the outputs have memory of their own.
+    std::shared_ptr<at::Tensor> shared_output = nullptr;
+    /// The outputs that this rank's work fills, by their index. Empty: all of them.
+    std::vector<char> fills = {};
+
+    bool fills_output(size_t index) const { return fills.empty() || fills[index]; }
   };
   struct Work;
   /// Continues a meeting with its remaining work, or ends it with an error. Any thread may call it, once.

@@ -19,7 +19,8 @@ class GatheredUnits {
   struct Counts {
     int64_t units = 0;            ///< units that are whole now
     int64_t most_units = 0;       ///< most that were at the same time
-    int64_t bytes = 0;            ///< memory of their whole parameters, with padding
+    int64_t bytes = 0;            ///< memory of their whole parameters, with padding, divided by
+                                  ///< the ranks that share it; see ShardedModule::num_sharing()
     int64_t most_bytes = 0;       ///< most at the same time
     int64_t gathers = 0;          ///< how often a unit was gathered
     int64_t reduce_scatters = 0;  ///< how often a unit's gradients were summed

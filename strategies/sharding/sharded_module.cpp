@@ -133,6 +133,10 @@ void ShardedModule::name_units(const std::string& name) {
   unit_->rename(name);
 }
 
+int ShardedModule::num_sharing() const {
+  return unit_->num_sharing();
+}
+
 std::shared_ptr<GatheredUnits> ShardedModule::gathered_units() const {
   const auto units = unit_->replica_units();
   return units == nullptr ? nullptr : std::shared_ptr<GatheredUnits>(units, &units->counter);

@@ -130,6 +130,9 @@ class ShardedModule : public torch::nn::Module,
   torch::OrderedDict<std::string, torch::Tensor> whole_parameters();
 
   const UnitOptions& unit_options() const;
+  /// Returns how many ranks share the memory of the gathered parameters: those of the same process on CPUs.
+  /// It is known from the first gather on, and 1 before.
+  int num_sharing() const;
   /// Returns the replica's counter; null before it belongs to a replica.
   std::shared_ptr<GatheredUnits> gathered_units() const;
 

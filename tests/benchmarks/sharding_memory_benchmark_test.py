@@ -45,7 +45,8 @@ class ShardingMemoryBenchmarkTest(unittest.TestCase):
                     units = one["parts"]["gathered_units"]
                     if one["stage"] == 3 and one["ranks"] > 1:
                         self.assertEqual(one["most_units"], 2)  # one computes, one is gathered ahead
-                        self.assertAlmostEqual(units / LAYER_BYTES, 2, delta=0.02)
+                        sharing = one["ranks"] if one["way"] == "threads" else 1
+                        self.assertAlmostEqual(units * sharing / LAYER_BYTES, 2, delta=0.02)
                     else:
                         self.assertEqual(units, 0)
                     self.assertEqual(one["parts"]["buckets"] > 0, one["stage"] == 2 and one["ranks"] > 1)

@@ -20,6 +20,7 @@ void check_layout(const MemoryLayout& layout) {
   expect(layout.stage >= 0 && layout.stage <= 3, "a stage from 0 to 3", layout.stage);
   expect(layout.num_parts >= 1, "1 or more parts", layout.num_parts);
   expect(layout.units_at_once >= 1, "1 or more units at once", layout.units_at_once);
+  expect(layout.units_shared_by >= 1, "units of 1 or more ranks", layout.units_shared_by);
   expect(layout.summed_element_bytes >= 0, "0 or more bytes of a summed element",
          layout.summed_element_bytes);
   for (const auto& parameter : layout.parameters) {
@@ -106,7 +107,8 @@ MemoryParts predict_memory(const MemoryLayout& layout) {
     }
   }
   if (layout.stage == 2) memory.buckets = buckets_of_parts(layout);
-  if (layout.stage == 3 && layout.num_parts > 1) memory.gathered_units = most_of_units(layout);
+  if (layout.stage == 3 && layout.num_parts > 1) 
+    memory.gathered_units = most_of_units(layout) / layout.units_shared_by;
   return memory;
 }
 

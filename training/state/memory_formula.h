@@ -32,6 +32,8 @@ struct MemoryLayout {
   /// The most units that are whole at a time: 1; 2 if a unit is gathered while another one computes, or is
   /// inside it; all units that keep their parameters until backward.
   int64_t units_at_once = 1;
+  /// Ranks that share the memory of whole units: on CPUs those of one process, otherwise 1.
+  int64_t units_shared_by = 1;
   BucketOptions buckets = {};  ///< used in stage 2
   /// Bytes of an element in which gradients of longer elements are summed; 0: their own.
   int64_t summed_element_bytes = 0;
@@ -51,10 +53,11 @@ struct MemoryLayout {
 ///
 /// The buckets of stage 2 are the two largest neighbours in the order in which they fill, since one fills
 /// while the one before it is summed; if sums are slower than backward, there are more. Gathered units are
-/// the largest ones, `units_at_once` of them. Both have nothing to do for one part.
+/// the largest ones, `units_at_once` of them, divided by the ranks that share them. Both have nothing to do
+/// for one part.
 ///
-/// Throws InvalidArgument for a stage outside of 0 to 3, for fewer than 1 parts or units at once, for
-/// negative sizes, and for units in another stage than 3.
+/// Throws InvalidArgument for a stage outside of 0 to 3, for fewer than 1 parts, units at once or ranks that
+/// share units, for negative sizes, and for units in another stage than 3.
 ///
 /// Example:
 ///

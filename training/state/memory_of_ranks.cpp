@@ -108,6 +108,10 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
   // Shards of a single rank have no optimizer that knows them.
   if (!units.empty()) layout.stage = 3;
   layout.units_at_once = units_at_once(units);
+  for (const auto* unit : units) {
+    const int64_t ranks = unit->num_sharing();
+    layout.units_shared_by = unit == units.front() ? ranks : std::min(layout.units_shared_by, ranks);
+  }
   std::unordered_set<const void*> seen;
   for (const auto& parameter : module.parameters()) {
     const void* key = parameter.unsafeGetTensorImpl();

@@ -122,10 +122,11 @@ Stages gather_stages(const Arrivals& arrivals, std::shared_ptr<const WorkerLayou
   };
   stages.num_after = static_cast<int>(arrivals.size());
   stages.after = [byte_layouts, received, layout = std::move(layout)](Arrivals& all, int replica) {
-    auto& to = all[static_cast<size_t>(replica)].outputs;
+    auto& to = all[static_cast<size_t>(replica)];
     for (int from = 0; from < layout->num_replicas(); ++from) {
+      if (!to.fills_output(static_cast<size_t>(from))) continue;
       const int worker = layout->worker_of(from);
-      at::Tensor& output = to[static_cast<size_t>(from)];
+      at::Tensor& output = to.outputs[static_cast<size_t>(from)];
       output.copy_(byte_layouts[static_cast<size_t>(worker)].of(
           received[worker], static_cast<size_t>(from - layout->first_replica_of(worker)), output));
     }

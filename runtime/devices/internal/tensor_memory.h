@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <cstddef>
+#include <memory>
 
 namespace lockstep {
 
@@ -24,6 +25,17 @@ inline void release_memory(const at::Tensor& tensor) {
   auto& storage = *tensor.storage().unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
   storage.set_nbytes(0);
+}
+
+/// Gives the tensor all memory of `other`, which lasts as long as one of both has it. Do not take it from the
+/// tensor again.
+inline void share_memory(const at::Tensor& tensor, const at::Tensor& other) {
+  auto& storage = *tensor.storage().unsafeGetStorageImpl();
+  auto owner = std::make_unique<c10::Storage>(other.storage());
+  void* const memory = owner->mutable_data();
+  const auto drop = [](void* shared) { const std::unique_ptr<c10::Storage> last(static_cast<c10::Storage*>(shared)); };
+  storage.set_data_ptr_noswap(at::DataPtr(memory, owner.release(), drop, other.device()));
+  storage.set_nbytes(other.storage().nbytes());
 }
 
 /// Returns a tensor of the same sizes with the memory, which the other tensors lose.

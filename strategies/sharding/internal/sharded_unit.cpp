@@ -203,7 +203,10 @@ void ShardedUnit::drop_ahead() {
 void ShardedUnit::begin_gather() {
   follow_shards();
   gathered_versions_ = versions();
-  if (is_counted()) replica_units_->counter.add(num_bytes_);
+  const auto ranks = backend();
+  num_sharing_ = groups_.empty() ? 1 : groups_.front()->num_sharing(ranks.get());
+  counted_bytes_ = num_bytes_ / num_sharing_;
+  if (is_counted()) replica_units_->counter.add(counted_bytes_);
   try {
     collective("gathering its parameters", [&](c10d::Backend* backend) {
       for (const auto& group : groups_) works_.push_back(group->begin_gather(backend));
@@ -234,7 +237,7 @@ void ShardedUnit::abandon() noexcept {
   works_.clear();
   is_ahead_ = false;
   for (const auto& group : groups_) group->abandon();
-  if (is_counted()) replica_units_->counter.remove(num_bytes_);
+  if (is_counted()) replica_units_->counter.remove(counted_bytes_);
 }
 
 void ShardedUnit::release() {
@@ -244,7 +247,7 @@ void ShardedUnit::release() {
     return;
   }
   for (const auto& group : groups_) group->free();
-  if (is_counted()) replica_units_->counter.remove(num_bytes_);
+  if (is_counted()) replica_units_->counter.remove(counted_bytes_);
 }
 
 std::shared_ptr<UnitSum> ShardedUnit::begin_sum(std::vector<at::Tensor> gradients, bool is_last) {

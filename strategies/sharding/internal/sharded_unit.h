@@ -52,6 +52,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   /// Frees them after the last.
   void release();
   int num_holders() const { return num_holders_; }
+  /// Returns how many ranks share the memory of what was gathered last; 1 before the first gather.
+  int num_sharing() const { return num_sharing_; }
 
   /// Begins to gather the parameters for the next acquire(), while nobody holds them. A collective, which
   /// does not block.
@@ -85,7 +87,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
 
   UnitOptions options_;
   std::vector<Group> groups_;
-  int64_t num_bytes_ = 0;
+  int64_t num_bytes_ = 0;  // of the whole parameters
+  int num_sharing_ = 1;
+  int64_t counted_bytes_ = 0;  // of what is gathered, this rank's share
   int num_holders_ = 0;
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;  // of a gather
   bool is_ahead_ = false;                              // gathered or kept for the next acquire()

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/runtime/collectives/shared_gather.h"
 #include "lockstep/runtime/devices/internal/tensor_memory.h"
 #include "lockstep/runtime/gradients/slice_layout.h"
 #include "lockstep/runtime/gradients/state_slice.h"
@@ -159,14 +160,27 @@ void UnitParameters::follow_shards() {
 c10::intrusive_ptr<c10d::Work> UnitParameters::begin_gather(c10d::Backend* backend) {
   if (part_.size == 1) return nullptr;
   const at::NoGradGuard no_grad;
+  at::Tensor from = as_real(own_part_);
+  is_shared_ = num_sharing(backend) > 1;
+  if (is_shared_) {
+    auto gather = dynamic_cast<SharesGathers&>(*backend).gather_shared(from);
+    gathered_ = std::move(gather.whole);
+    return gather.work;
+  }
   allocate_memory(whole_);
   at::Tensor to = as_real(whole_);
-  at::Tensor from = as_real(own_part_);
   return backend->_allgather_base(to, from);
 }
 
 void UnitParameters::end_gather() {
-  if (part_.size > 1) place(whole_.storage());
+  if (part_.size == 1) return;
+  if (gathered_) share_memory(whole_, *std::exchange(gathered_, nullptr));
+  place(whole_.storage());
+}
+
+int UnitParameters::num_sharing(c10d::Backend* backend) const {
+  const auto* sharing = dynamic_cast<const SharesGathers*>(backend);
+  return sharing != nullptr && own_part_.is_cpu() && part_.size > 1 ? sharing->num_sharing() : 1;
 }
 
 void UnitParameters::hide() {
@@ -182,6 +196,8 @@ void UnitParameters::free() {
 
 void UnitParameters::abandon() {
   if (part_.size == 1) return;
+  gathered_.reset();
+  if (is_shared_) return free();  // The collective keeps what it uses.
   hide();
   make_storage();
 }
@@ -189,7 +205,13 @@ void UnitParameters::abandon() {
 UnitParameters::Sums UnitParameters::begin_sum(c10d::Backend* backend, std::vector<at::Tensor>& gradients,
                                                bool in_place) {
   const at::NoGradGuard no_grad;
-  at::Tensor whole = in_place ? take_memory(whole_) : at::empty({part_elements_ * part_.size}, options());
+  at::Tensor whole;
+  if (in_place && !is_shared_) {
+    whole = take_memory(whole_);
+  } else {
+    if (in_place) release_memory(whole_);  // Other ranks may still use it.
+    whole = at::empty({part_elements_ * part_.size}, options());
+  }
   int64_t end = 0;  // of what is filled
   const auto fill_to = [&](int64_t begin) { whole.narrow(0, end, begin - end).zero_(); };
   for (size_t i = 0; i < parameters_.size(); ++i) {

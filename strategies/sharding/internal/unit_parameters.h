@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,8 +55,11 @@ class UnitParameters {
   /// Returns false if shards were moved since.
   bool are_shards_in_place() const;
 
-  /// Begins to gather the parameters, and returns the work to wait for; null if this rank has all of them.
+  /// Begins to gather the parameters, and returns the work to wait for; null if this rank has all of them. On
+  /// CPUs, ranks of one process share the gathered memory.
   c10::intrusive_ptr<c10d::Work> begin_gather(c10d::Backend* backend);
+  /// Returns how many ranks share the memory of a gather over `backend`.
+  int num_sharing(c10d::Backend* backend) const;
   /// Gives the parameters what was gathered, or hidden.
   void end_gather();
   /// Makes the parameters unusable, as if they were free.
@@ -94,6 +98,8 @@ class UnitParameters {
   at::Tensor own_part_;  // [part_elements_]
   std::vector<at::Tensor> shards_;
   at::Tensor whole_;  // [size * part_elements_], whose storage is empty while the parameters are free
+  std::shared_ptr<const at::Tensor> gathered_;  // the memory that a gather into shared memory will give whole_
+  bool is_shared_ = false;                      // whether the memory is, or will be, that of other ranks, too
   std::vector<c10::Storage> guards_;  // what free parameters have for memory
 };
 

@@ -73,6 +73,8 @@ TEST(MemoryFormulaTest, StageThreeDividesUnitsAndGathersTheLargest) {
   EXPECT_EQ(memory.buckets, 0);
   layout.units_at_once = 2;
   EXPECT_EQ(predict_memory(layout).gathered_units, 12 * kMillion);
+  layout.units_shared_by = 4;
+  EXPECT_EQ(predict_memory(layout).gathered_units, 12 * kMillion / 4);
   layout.num_parts = 1;
   EXPECT_EQ(predict_memory(layout).gathered_units, 0);
   EXPECT_EQ(predict_memory(layout).sum(), 14 * kMillion * 4);

@@ -170,21 +170,37 @@ TEST(MemoryOfRanksTest, StageTwoDividesTheGradientsAndCountsTheMostOfTheBuckets)
   }
 }
 
-TEST(MemoryOfRanksTest, UnitsAreDividedAndTwoAreGatheredAtATime) {
+TEST(MemoryOfRanksTest, UnitsAreDividedAndTwoAreGatheredAtATimeForAllRanksOfTheProcess) {
   for (const int replicas : {2, 4}) {
     const auto memory = memory_after({.replicas = replicas, .stage = 3});
     const MemoryParts expected{.parameters = kBytes / replicas,
                                .gradients = kBytes / replicas,
                                .optimizer_state = 2 * kBytes / replicas,
-                               .gathered_units = 2 * kLayerBytes};
+                               .gathered_units = 2 * kLayerBytes / replicas};
     expect_parts(memory.ranks, expected, static_cast<size_t>(replicas));
   }
 }
 
 TEST(MemoryOfRanksTest, UnitsThatAreKeptCountAtOnce) {
   const auto memory = memory_after({.replicas = 2, .stage = 3, .keeps_units = true});
-  EXPECT_EQ(memory.ranks[0].predicted.value().gathered_units, kBytes);
-  expect_near(memory.ranks[0].measured.gathered_units, kBytes, "gathered units");
+  EXPECT_EQ(memory.ranks[0].predicted.value().gathered_units, kBytes / 2);
+  expect_near(memory.ranks[0].measured.gathered_units, kBytes / 2, "gathered units");
+}
+
+TEST(MemoryOfRanksTest, WorkersShareNoUnits) {
+  const Case layout{.replicas = 2, .stage = 3};
+  std::vector<Measured> by_worker(2);
+  const auto errors = run_strategies(
+      {1, 1},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        by_worker[static_cast<size_t>(strategy.first_local_replica())] = memory_after(strategy, layout);
+      },
+      [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
+  expect_no_worker_failed(errors);
+  for (const auto& [ranks, all] : by_worker) {
+    EXPECT_EQ(ranks[0].predicted.value().gathered_units, 2 * kLayerBytes);
+    expect_near(ranks[0].measured.gathered_units, 2 * kLayerBytes, "gathered units");
+  }
 }
 
 TEST(MemoryOfRanksTest, OneRankWithUnitsGathersNothing) {

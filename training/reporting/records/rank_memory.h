@@ -17,7 +17,7 @@ struct MemoryParts {
   /// The most that buckets need besides `gradients`: for sums of which the rank keeps a part only, and for
   /// copies in a shorter dtype.
   int64_t buckets = 0;
-  int64_t gathered_units = 0;  ///< the most that whole parameters of sharded units have had at a time
+  int64_t gathered_units = 0;  ///< most of whole parameters of units at a time, this rank's share of them
 
   int64_t sum() const {
     return parameters + gradients + optimizer_state.value_or(0) + buckets + gathered_units;
