@@ -107,7 +107,7 @@ MemoryParts predict_memory(const MemoryLayout& layout) {
     }
   }
   if (layout.stage == 2) memory.buckets = buckets_of_parts(layout);
-  if (layout.stage == 3 && layout.num_parts > 1) 
+  if (layout.stage == 3 && layout.num_parts > 1)
     memory.gathered_units = most_of_units(layout) / layout.units_shared_by;
   return memory;
 }

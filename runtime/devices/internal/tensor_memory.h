@@ -33,7 +33,9 @@ inline void share_memory(const at::Tensor& tensor, const at::Tensor& other) {
   auto& storage = *tensor.storage().unsafeGetStorageImpl();
   auto owner = std::make_unique<c10::Storage>(other.storage());
   void* const memory = owner->mutable_data();
-  const auto drop = [](void* shared) { const std::unique_ptr<c10::Storage> last(static_cast<c10::Storage*>(shared)); };
+  const auto drop = [](void* shared) {
+    const std::unique_ptr<c10::Storage> last(static_cast<c10::Storage*>(shared));
+  };
   storage.set_data_ptr_noswap(at::DataPtr(memory, owner.release(), drop, other.device()));
   storage.set_nbytes(other.storage().nbytes());
 }

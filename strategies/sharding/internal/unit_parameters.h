@@ -98,8 +98,9 @@ class UnitParameters {
   at::Tensor own_part_;  // [part_elements_]
   std::vector<at::Tensor> shards_;
   at::Tensor whole_;  // [size * part_elements_], whose storage is empty while the parameters are free
-  std::shared_ptr<const at::Tensor> gathered_;  // the memory that a gather into shared memory will give whole_
-  bool is_shared_ = false;                      // whether the memory is, or will be, that of other ranks, too
+  std::shared_ptr<const at::Tensor>
+      gathered_;                      // the memory that a gather into shared memory will give whole_
+  bool is_shared_ = false;            // whether the memory is, or will be, that of other ranks, too
   std::vector<c10::Storage> guards_;  // what free parameters have for memory
 };
 
