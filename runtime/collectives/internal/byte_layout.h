@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,8 @@ class ByteLayout {
   int64_t total() const { return total_; }
   /// Returns a view of tensor number `index` in `buffer`. `like` gives the tensor's shape and dtype.
   at::Tensor of(const at::Tensor& buffer, size_t index, const at::Tensor& like) const {
+    // A row of an empty buffer may begin where no element of the dtype can.
+    if (like.numel() == 0) return at::empty_like(like);
     return buffer.narrow(0, begins_[index], bytes_of(like)).view(like.scalar_type()).view(like.sizes());
   }
 

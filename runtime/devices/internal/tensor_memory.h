@@ -29,7 +29,7 @@ inline void release_memory(const at::Tensor& tensor) {
 
 /// Gives the tensor all memory of `other`, which lasts as long as one of both has it. Do not take it from the
 /// tensor again.
-inline void share_memory(const at::Tensor& tensor, const at::Tensor& other) {
+inline void alias_memory(const at::Tensor& tensor, const at::Tensor& other) {
   auto& storage = *tensor.storage().unsafeGetStorageImpl();
   auto owner = std::make_unique<c10::Storage>(other.storage());
   void* const memory = owner->mutable_data();

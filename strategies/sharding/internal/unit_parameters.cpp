@@ -174,7 +174,7 @@ c10::intrusive_ptr<c10d::Work> UnitParameters::begin_gather(c10d::Backend* backe
 
 void UnitParameters::end_gather() {
   if (part_.size == 1) return;
-  if (gathered_) share_memory(whole_, *std::exchange(gathered_, nullptr));
+  if (gathered_) alias_memory(whole_, *std::exchange(gathered_, nullptr));
   place(whole_.storage());
 }
 
