@@ -6,9 +6,9 @@ bytes of all tensors; those of threads are divided by their number. Prints a tab
 
   kept     between steps: parameters, gradients and the optimizer's state
   buckets  the most that buckets of gradients had besides
-  units    the most that whole parameters of gathered units had
+  units    the most that whole parameters of gathered units had; threads share them
   peak     the most that all tensors had in the last step. The formula adds up the three, and one gradient on its way to its bucket
-           or, in stage 3, in its unit
+           or, in stage 3, in its unit. Threads in stage 3 need one more, since sums cannot take the place of shared parameters
 """
 
 import argparse
@@ -56,6 +56,8 @@ def result_of(lines, way, stage, ranks, largest_gradient):
     kept = sum(predicted[part] for part in KEPT)
     # One replica's gradients are in no bucket.
     on_its_way = largest_gradient if ranks > 1 else 0
+    if stage == 3 and way == "threads":
+        on_its_way *= 2
     return {
         "way": way, "stage": stage, "ranks": ranks,
         "kept": max(line["held"] / len(line["ranks"]) for line in lines), "predicted_kept": kept,
