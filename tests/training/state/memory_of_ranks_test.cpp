@@ -1,6 +1,7 @@
 // The memory of each rank at every stage, against bytes counted by hand and against the formula.
 #include "lockstep/training/state/memory_of_ranks.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/tests/support/worker_strategies.h"
@@ -62,6 +64,9 @@ struct Case {
 
 /// An MLP; in stage 3 each layer is a unit.
 std::shared_ptr<torch::nn::Module> make_mlp(ReplicaContext& replica, const Case& layout) {
+  // Workers of a test are threads of one process, and must not draw from its generator.
+  const auto generator = at::detail::createCPUGenerator(1);
+  const RankRandom apart(generator);
   std::vector<ElementFactory> layers;
   for (int64_t i = 0; i < kLayers; ++i) layers.emplace_back([] { return torch::nn::Linear(kWidth, kWidth); });
   if (layout.stage == 3) {
@@ -198,6 +203,7 @@ TEST(MemoryOfRanksTest, WorkersShareNoUnits) {
       [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
   expect_no_worker_failed(errors);
   for (const auto& [ranks, all] : by_worker) {
+    ASSERT_EQ(ranks.size(), 1U);
     EXPECT_EQ(ranks[0].predicted.value().gathered_units, 2 * kLayerBytes);
     expect_near(ranks[0].measured.gathered_units, 2 * kLayerBytes, "gathered units");
   }
