@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -20,10 +21,17 @@ namespace {
 /// the workers, with one exchange for both.
 double mean_over_workers(Strategy& strategy, const std::pair<double, double>& local) {
   if (strategy.num_local_replicas() == strategy.num_ranks()) return local.first / local.second;
-  auto total = torch::zeros({2}, torch::kDouble);
-  for (const auto& of_worker :
-       strategy.extended().gather_tensors({torch::tensor({local.first, local.second}, torch::kDouble)}))
-    total += of_worker.front();
+  // reduce() takes the first rank of each replica.
+  std::vector<torch::Tensor> parts;
+  bool is_placed = false;
+  const auto devices = std::make_shared<const Devices>(strategy.devices());
+  for (const auto& device : *devices) {
+    const bool has_all = !is_placed && strategy.is_first_of_replica(parts.size());
+    const auto [sum, count] = has_all ? local : std::pair(0.0, 0.0);
+    is_placed = is_placed || has_all;
+    parts.push_back(torch::tensor({sum, count}, torch::kDouble).to(device.torch_device()));
+  }
+  const auto total = strategy.reduce(ReduceOp::kSum, PerReplica(std::move(parts), devices)).cpu();
   return total[0].item<double>() / total[1].item<double>();
 }
 
