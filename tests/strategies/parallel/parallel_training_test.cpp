@@ -43,7 +43,7 @@ void expect_training_of(Strategy& strategy, Mirrored<Net>& model, const Parallel
     const double loss = strategy.reduce(ReduceOp::kSum, PerReplica<double>(losses, results.devices()));
     ASSERT_NEAR(loss, whole.losses[at], kClose) << "step " << step;
     for (const auto& result : results.local_values())
-      ASSERT_NEAR(result.norm.item<double>(), whole.norms[at], kClose) << "step " << step;
+      ASSERT_NEAR(result.norm.template item<double>(), whole.norms[at], kClose) << "step " << step;
   }
   const auto differences =
       strategy.run([&](ReplicaContext&, Net& net) { return difference_of_parts(net, whole); }, model);
