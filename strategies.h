@@ -12,6 +12,7 @@
 #include "lockstep/strategies/nn/sharded_embedding.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/strategies/parallel/parallel_mlp.h"
+#include "lockstep/strategies/parallel/sequence_layer_norm.h"
 #include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"
 #include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"

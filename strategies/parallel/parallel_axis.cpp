@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -19,7 +20,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-enum class PartCollective : uint8_t { kCopy, kSum, kGather, kOwnPart };
+enum class PartCollective : uint8_t { kCopy, kSum, kGather, kOwnPart, kGatherShards, kSumToShards };
 
 at::Tensor apply_to_parts(PartCollective collective, const BackendPointer& backend, const at::Tensor& value,
                           int64_t dim);
@@ -33,8 +34,12 @@ PartCollective backward_of(PartCollective collective) {
       return PartCollective::kCopy;
     case PartCollective::kGather:
       return PartCollective::kOwnPart;
-    default:
+    case PartCollective::kOwnPart:
       return PartCollective::kGather;
+    case PartCollective::kGatherShards:
+      return PartCollective::kSumToShards;
+    default:
+      return PartCollective::kGatherShards;
   }
 }
 
@@ -69,16 +74,24 @@ at::Tensor computed(PartCollective collective, const BackendPointer& backend, co
       all_reduce_(*backend, ReduceOp::kSum, {sum});
       return sum;
     }
-    case PartCollective::kGather: {
+    case PartCollective::kGather:
+    case PartCollective::kGatherShards: {
       auto sizes = own.sizes().vec();
       sizes.insert(sizes.begin(), backend->getSize());
       const at::Tensor all = at::empty(sizes, own.options());
       all_gather_(*backend, all, own.contiguous());
       return at::cat(all.unbind(0), dim);
     }
-    default: {
+    case PartCollective::kOwnPart: {
       const int64_t length = own.size(dim) / backend->getSize();
       return own.narrow(dim, backend->getRank() * length, length);
+    }
+    default: {
+      // The ranks' shards one after another.
+      const at::Tensor shards = at::stack(own.chunk(backend->getSize(), dim));
+      at::Tensor shard = at::empty(shards.sizes().slice(1), own.options());
+      reduce_scatter_(*backend, ReduceOp::kSum, shard, shards);
+      return shard;
     }
   }
 }
@@ -162,6 +175,22 @@ torch::Tensor ParallelAxis::own_part(const torch::Tensor& value, int64_t dim) co
   dim = at::maybe_wrap_dim(dim, value.dim());
   share_of(value.size(dim), c10::str("a size of dimension ", dim));
   return apply_to_parts(PartCollective::kOwnPart, bound().backends(layer_, name()).device, value, dim);
+}
+
+torch::Tensor ParallelAxis::gather_shards(const torch::Tensor& shard, int64_t dim) const {
+  if (size() == 1) return shard;
+  const auto backend = bound().backends(layer_, name()).device;
+  const WaitClock::Wait wait(bound().waits());
+  return apply_to_parts(PartCollective::kGatherShards, backend, shard, at::maybe_wrap_dim(dim, shard.dim()));
+}
+
+torch::Tensor ParallelAxis::sum_to_shards(const torch::Tensor& part, int64_t dim) const {
+  if (size() == 1) return part;
+  dim = at::maybe_wrap_dim(dim, part.dim());
+  share_of(part.size(dim), c10::str("a size of dimension ", dim));
+  const auto backend = bound().backends(layer_, name()).device;
+  const WaitClock::Wait wait(bound().waits());
+  return apply_to_parts(PartCollective::kSumToShards, backend, part, dim);
 }
 
 void ParallelAxis::maximum_(const torch::Tensor& value) const {

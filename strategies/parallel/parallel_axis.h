@@ -23,6 +23,13 @@ namespace lockstep {
 ///     // y = B(A x), of which each rank has some rows of A and the matching columns of B
 ///     auto hidden = torch::linear(axis.copy_to_parts(x), rows_of_a).relu();
 ///     auto y = axis.sum_of_parts(torch::linear(hidden, columns_of_b));
+///
+/// Between such layers, each rank may have a shard of a dimension of x and y, such as the sequence, instead
+/// of all of it (sequence parallelism; Korthikanti et al., "Reducing Activation Recomputation in Large
+/// Transformer Models", 2022):
+///
+///     auto hidden = torch::linear(axis.gather_shards(x, 1), rows_of_a).relu();
+///     auto y = axis.sum_to_shards(torch::linear(hidden, columns_of_b), 1);
 class ParallelAxis {
  public:
   /// `layer` is the layer's type, which begins its errors. Throws InvalidArgument for an axis of several
@@ -60,6 +67,12 @@ class ParallelAxis {
   /// Returns this rank's part of `value`, which is the same on all ranks and has a multiple of their number
   /// along `dim`. Backward gathers the gradients of the parts: a collective there, but not in forward.
   torch::Tensor own_part(const torch::Tensor& value, int64_t dim) const;
+  /// Concatenates the ranks' shards, which have one shape, along `dim`, for use by the ranks' parts. Backward
+  /// sums the ranks' gradients and takes those of this rank's shard: a collective there, too.
+  torch::Tensor gather_shards(const torch::Tensor& shard, int64_t dim) const;
+  /// Returns this rank's shard along `dim` of the sum of the ranks' values, whose size there is a multiple of
+  /// their number. Backward gathers the gradients of the shards: a collective there, too.
+  torch::Tensor sum_to_shards(const torch::Tensor& part, int64_t dim) const;
   /// Replaces `value` by the elementwise maximum over the ranks, without gradients.
   void maximum_(const torch::Tensor& value) const;
   /// Replaces `value` by the sum over the ranks, without gradients.

@@ -39,6 +39,14 @@ void check_features(const char* type, const torch::Tensor& input, int64_t expect
       c10::str("[", type, "] expected an input of [..., ", expected, "], but got ", input.sizes()));
 }
 
+/// Returns the dimension, from 0.
+int64_t checked_sequence_dim(const char* type, const torch::Tensor& values, int64_t dim) {
+  const int64_t wrapped = dim < 0 ? dim + values.dim() : dim;
+  if (wrapped >= 0 && wrapped < values.dim() - 1) return wrapped;
+  throw InvalidArgument(c10::str("[", type, "] expected a sequence_dim of [", values.sizes(),
+                                 "] other than that of the features, but got ", dim));
+}
+
 constexpr const char* kColumn = "ColumnParallelLinear";
 constexpr const char* kRow = "RowParallelLinear";
 
@@ -72,7 +80,11 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ReplicaAxis& axis, cons
 
 torch::Tensor ColumnParallelLinearImpl::forward(const torch::Tensor& input) {
   check_features(kColumn, input, options_.in_features);
-  const auto part = torch::linear(parallel_axis().copy_to_parts(input), weight, bias);
+  const auto whole =
+      options_.sequence_dim
+          ? parallel_axis().gather_shards(input, checked_sequence_dim(kColumn, input, *options_.sequence_dim))
+          : parallel_axis().copy_to_parts(input);
+  const auto part = torch::linear(whole, weight, bias);
   return options_.gather_output ? parallel_axis().gather_parts(part, -1) : part;
 }
 
@@ -103,7 +115,14 @@ torch::Tensor RowParallelLinearImpl::forward(const torch::Tensor& input) {
   const int64_t share = options_.in_features / parallel_axis().size();
   check_features(kRow, input, options_.input_is_parallel ? share : options_.in_features);
   const auto part = options_.input_is_parallel ? input : parallel_axis().own_part(input, -1);
-  const auto sum = parallel_axis().sum_of_parts(torch::linear(part, weight));
+  const auto partial = torch::linear(part, weight);
+  if (options_.sequence_dim) {
+    const int64_t dim = checked_sequence_dim(kRow, partial, *options_.sequence_dim);
+    const auto shard = parallel_axis().sum_to_shards(partial, dim);
+    // Each rank adds it to its shard only, so its gradients are to be summed.
+    return bias.defined() ? shard + parallel_axis().copy_to_parts(bias) : shard;
+  }
+  const auto sum = parallel_axis().sum_of_parts(partial);
   return bias.defined() ? sum + bias : sum;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 
 #include "lockstep/strategies/parallel/parallel_module.h"
 
@@ -17,6 +18,9 @@ struct ColumnParallelLinearOptions {
   bool bias = true;
   /// Returns the whole output on all ranks, instead of this rank's features.
   bool gather_output = false;
+  /// The dimension of which each rank has a shard of the input, such as that of the sequence; negative: from
+  /// the end. It must not be that of the features. Absent: all ranks have the whole input.
+  std::optional<int64_t> sequence_dim = std::nullopt;
 };
 
 /// A linear layer of which each rank along an axis has some of the output features. The ranks together
@@ -38,7 +42,8 @@ class ColumnParallelLinearImpl : public ParallelModule {
                            ColumnParallelLinearOptions options = {});
 
   /// Maps [..., in_features], the same on all ranks, to [..., out_features / ranks], or to [...,
-  /// out_features] if it gathers. Its backward is a collective if the input has a gradient. Throws
+  /// out_features] if it gathers. With a `sequence_dim`, the input has a rank's shard of that dimension, and
+  /// the output has all of it. Its backward is a collective if the input has a gradient. Throws
   /// InvalidArgument for another number of features.
   torch::Tensor forward(const torch::Tensor& input);
 
@@ -60,6 +65,10 @@ struct RowParallelLinearOptions {
   /// Whether the input is this rank's part of the features, as a ColumnParallelLinear returns it. If not, it
   /// is the whole, and the same on all ranks.
   bool input_is_parallel = true;
+  /// The dimension of which each rank gets a shard of the output, such as that of the sequence; negative:
+  /// from the end. It must not be that of the features, and the ranks must divide its size. Absent: all ranks
+  /// get the whole output.
+  std::optional<int64_t> sequence_dim = std::nullopt;
 };
 
 /// A linear layer of which each rank along an axis has some of the input features, and whose output is the
@@ -81,8 +90,10 @@ class RowParallelLinearImpl : public ParallelModule {
                         RowParallelLinearOptions options = {});
 
   /// Maps [..., in_features / ranks], or [..., in_features] if the input is not parallel, to
-  /// [..., out_features], the same on all ranks. A collective, as is its backward if the input is not
-  /// parallel and has a gradient. Throws InvalidArgument for another number of features.
+  /// [..., out_features], the same on all ranks or, with a `sequence_dim`, a rank's shard of that dimension.
+  /// A collective, as is its backward with a `sequence_dim`, or if the input is not parallel and has a
+  /// gradient. Throws InvalidArgument for another number of features, and for a `sequence_dim` that the ranks
+  /// do not divide.
   torch::Tensor forward(const torch::Tensor& input);
 
   const RowParallelLinearOptions& options() const { return options_; }

@@ -31,25 +31,29 @@ ParallelMlpImpl::ParallelMlpImpl(const ReplicaAxis& axis, const ParallelMlpOptio
   up = register_module(
       "up", ColumnParallelLinear(axis, ColumnParallelLinearOptions{.in_features = options.features,
                                                                    .out_features = options.hidden_features,
-                                                                   .bias = options.bias}));
+                                                                   .bias = options.bias,
+                                                                   .sequence_dim = options.sequence_dim}));
   down = register_module(
       "down", RowParallelLinear(axis, RowParallelLinearOptions{.in_features = options.hidden_features,
                                                                .out_features = options.features,
-                                                               .bias = options.bias}));
+                                                               .bias = options.bias,
+                                                               .sequence_dim = options.sequence_dim}));
+}
+
+/// Drops numbers of which each rank has its own.
+torch::Tensor ParallelMlpImpl::own_dropout(const torch::Tensor& values, double probability) const {
+  if (!is_training() || probability == 0) return values;
+  if (parallel_axis().size() == 1) return at::dropout(values, probability, /*train=*/true);
+  const RankRandom own = parallel_axis().rank_random();
+  return at::dropout(values, probability, /*train=*/true);
 }
 
 torch::Tensor ParallelMlpImpl::forward(const torch::Tensor& input) {
   torch::Tensor hidden = up->forward(input);
   hidden = options_.activation ? options_.activation(hidden) : at::gelu(hidden);
-  if (is_training() && options_.hidden_dropout > 0) {
-    if (parallel_axis().size() > 1) {
-      const RankRandom own = parallel_axis().rank_random();
-      hidden = at::dropout(hidden, options_.hidden_dropout, /*train=*/true);
-    } else {
-      hidden = at::dropout(hidden, options_.hidden_dropout, /*train=*/true);
-    }
-  }
-  return at::dropout(down->forward(hidden), options_.dropout, is_training());
+  const auto output = down->forward(own_dropout(hidden, options_.hidden_dropout));
+  if (options_.sequence_dim) return own_dropout(output, options_.dropout);
+  return at::dropout(output, options_.dropout, is_training());
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "lockstep/strategies/parallel/parallel_linear.h"
 
@@ -17,11 +18,15 @@ struct ParallelMlpOptions {
   /// Elementwise; each rank applies it to its part of the hidden features. Null: GELU.
   std::function<torch::Tensor(const torch::Tensor&)> activation = nullptr;
   double hidden_dropout = 0.0;  ///< of the hidden features, each rank of its own; see RankRandom
-  double dropout = 0.0;         ///< of the output, the same on all ranks
+  double dropout = 0.0;         ///< of the output, the same on all ranks unless they have shards of it
+  /// The dimension of which each rank has a shard of the input and of the output, such as that of the
+  /// sequence; see ColumnParallelLinearOptions. Absent: all ranks have the whole.
+  std::optional<int64_t> sequence_dim = std::nullopt;
 };
 
 /// A linear layer, an activation, and a linear layer, of which each rank along an axis has some of the hidden
-/// features. Forward sums once over the ranks, and so does backward.
+/// features. Forward sums once over the ranks, and so does backward. With shards of the sequence, each
+/// gathers once, too.
 ///
 /// Example:
 ///
@@ -35,7 +40,8 @@ class ParallelMlpImpl : public ParallelModule {
   /// divide the hidden features.
   ParallelMlpImpl(const ReplicaAxis& axis, const ParallelMlpOptions& options);
 
-  /// Maps [..., features] to the same shape, both the same on all ranks. A collective, as is its backward.
+  /// Maps [..., features] to the same shape, both the same on all ranks, or both a rank's shard of
+  /// `sequence_dim`. A collective, as is its backward.
   torch::Tensor forward(const torch::Tensor& input);
 
   const ParallelMlpOptions& options() const { return options_; }
@@ -44,6 +50,8 @@ class ParallelMlpImpl : public ParallelModule {
   RowParallelLinear down{nullptr};   ///< from `hidden_features` to `features`
 
  private:
+  torch::Tensor own_dropout(const torch::Tensor& values, double probability) const;
+
   ParallelMlpOptions options_;
 };
 TORCH_MODULE(ParallelMlp);

@@ -30,14 +30,22 @@ torch::nn::Embedding whole_embedding(const ReplicaAxis& axis, const VocabParalle
   return torch::nn::Embedding(whole);
 }
 
+int64_t sequence_dim_of(const torch::Tensor& ids, int64_t dim) {
+  const int64_t wrapped = dim < 0 ? dim + ids.dim() : dim;
+  if (wrapped >= 0 && wrapped < ids.dim()) return wrapped;
+  throw InvalidArgument(
+      c10::str("[", kEmbedding, "] expected a sequence_dim of ids [", ids.sizes(), "], but got ", dim));
+}
+
 }  // namespace
 
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
                                                        const VocabParallelEmbeddingOptions& options)
-    : VocabParallelEmbeddingImpl(axis, whole_embedding(axis, options)) {}
+    : VocabParallelEmbeddingImpl(axis, whole_embedding(axis, options), options.sequence_dim) {}
 
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
-                                                       const torch::nn::Embedding& whole)
+                                                       const torch::nn::Embedding& whole,
+                                                       std::optional<int64_t> sequence_dim)
     : ParallelModule(kEmbedding, axis) {
   if (whole.is_empty())
     throw InvalidArgument("[parallel] expected an embedding to cut, but got an empty one");
@@ -51,7 +59,9 @@ VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
                  : given.sparse() ? "sparse"
                                   : "scale_grad_by_freq"));
   }
-  options_ = {.num_embeddings = whole->weight.size(0), .embedding_dim = whole->weight.size(1)};
+  options_ = {.num_embeddings = whole->weight.size(0),
+              .embedding_dim = whole->weight.size(1),
+              .sequence_dim = sequence_dim};
   if (const auto padding = given.padding_idx())
     options_.padding_idx = *padding < 0 ? *padding + options_.num_embeddings : *padding;
   parallel_axis().share_of(options_.num_embeddings, "num_embeddings");
@@ -67,7 +77,9 @@ torch::Tensor VocabParallelEmbeddingImpl::forward(const torch::Tensor& ids) {
   if (parallel_axis().size() == 1) return at::embedding(weight, ids, has_padding ? padding : -1);
   const VocabularyPart part = part_of_ids(ids, begin, rows);
   const auto own = at::embedding(weight, part.local, has_padding ? padding : -1);
-  return parallel_axis().sum_of_parts(own.masked_fill(part.is_elsewhere.unsqueeze(-1), 0));
+  const auto partial = own.masked_fill(part.is_elsewhere.unsqueeze(-1), 0);
+  if (!options_.sequence_dim) return parallel_axis().sum_of_parts(partial);
+  return parallel_axis().sum_to_shards(partial, sequence_dim_of(ids, *options_.sequence_dim));
 }
 
 void VocabParallelEmbeddingImpl::pretty_print(std::ostream& stream) const {

@@ -17,6 +17,8 @@ struct VocabParallelEmbeddingOptions {
   int64_t embedding_dim = 0;
   /// A row that is zero at first and gets no gradient; negative: from the end.
   std::optional<int64_t> padding_idx = std::nullopt;
+  /// The dimension of the ids of which each rank gets a shard of the output; see RowParallelLinearOptions.
+  std::optional<int64_t> sequence_dim = std::nullopt;
 };
 
 /// An embedding of which each rank along an axis has some of the rows. The ranks together compute what
@@ -36,10 +38,13 @@ class VocabParallelEmbeddingImpl : public ParallelModule {
   VocabParallelEmbeddingImpl(const ReplicaAxis& axis, const VocabParallelEmbeddingOptions& options);
   /// Cuts an embedding, which is not kept, and takes its padding_idx. Throws InvalidArgument also for one
   /// with a maximum norm, with gradients scaled by frequency, or with sparse gradients.
-  VocabParallelEmbeddingImpl(const ReplicaAxis& axis, const torch::nn::Embedding& whole);
+  VocabParallelEmbeddingImpl(const ReplicaAxis& axis, const torch::nn::Embedding& whole,
+                             std::optional<int64_t> sequence_dim = std::nullopt);
 
-  /// Maps ids [...] of int64 or int32, the same on all ranks, to [..., embedding_dim], the same on all ranks.
-  /// A collective. Throws InvalidArgument for other dtypes and, on a CPU, for an id that is no row.
+  /// Maps ids [...] of int64 or int32, the same on all ranks, to [..., embedding_dim], the same on all ranks
+  /// or, with a `sequence_dim`, a rank's shard of that dimension. A collective, as is its backward with a
+  /// `sequence_dim`. Throws InvalidArgument for other dtypes, for a `sequence_dim` that is none of the ids'
+  /// or that the ranks do not divide, and, on a CPU, for an id that is no row.
   torch::Tensor forward(const torch::Tensor& ids);
 
   const VocabParallelEmbeddingOptions& options() const { return options_; }

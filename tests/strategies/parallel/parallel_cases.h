@@ -19,6 +19,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/strategies/parallel/parallel_mlp.h"
+#include "lockstep/strategies/parallel/sequence_layer_norm.h"
 #include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"
 #include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
 
@@ -27,6 +28,7 @@ namespace lockstep {
 inline constexpr int64_t kVocabulary = 12;
 inline constexpr int64_t kFeatures = 8;
 inline constexpr int64_t kHidden = 16;
+inline constexpr int64_t kTokens = 8;  ///< of an example
 
 /// Values without random numbers: the workers of a test share one random state, and all need the same values.
 inline torch::Tensor wave_values(at::IntArrayRef sizes, double phase) {
@@ -113,9 +115,39 @@ struct ParallelNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ParallelNet);
 
-/// The step's examples: ids and targets [examples, 5].
+/// The same, and between layers that are cut, each rank has a shard of the sequence.
+struct SequenceNetImpl : torch::nn::Module {
+  explicit SequenceNetImpl(const ReplicaAxis& axis) {
+    embedding = register_module("embedding", VocabParallelEmbedding(axis, wave_embedding(1), 1));
+    up = register_module("up", ColumnParallelLinear(axis, wave_linear(kFeatures, kHidden, 2),
+                                                    ColumnParallelLinearOptions{.sequence_dim = 1}));
+    down = register_module("down", RowParallelLinear(axis, wave_linear(kHidden, kFeatures, 3),
+                                                     RowParallelLinearOptions{.sequence_dim = -2}));
+    norm = register_module("norm", SequenceLayerNorm(axis, torch::nn::LayerNormOptions({kFeatures})));
+    norm->to(torch::kDouble);
+    head = register_module("head", ColumnParallelLinear(axis, wave_linear(kFeatures, kVocabulary, 4),
+                                                        ColumnParallelLinearOptions{.sequence_dim = 1}));
+    loss = register_module("loss", VocabParallelCrossEntropy(axis));
+  }
+  torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& targets) {
+    const auto x = embedding(ids);
+    TORCH_CHECK(x.size(1) == kTokens / embedding->parallel_axis().size());
+    const auto hidden = norm(x + down(torch::gelu(up(x))));
+    return loss(head(hidden), targets).flatten();
+  }
+
+  VocabParallelEmbedding embedding{nullptr};
+  ColumnParallelLinear up{nullptr};
+  RowParallelLinear down{nullptr};
+  SequenceLayerNorm norm{nullptr};
+  ColumnParallelLinear head{nullptr};
+  VocabParallelCrossEntropy loss{nullptr};
+};
+TORCH_MODULE(SequenceNet);
+
+/// The step's examples: ids and targets [examples, kTokens].
 inline std::pair<torch::Tensor, torch::Tensor> examples_of_step(int step, int64_t count = 8) {
-  const auto numbers = torch::arange(count * 5).reshape({count, 5}) * 7 + step;
+  const auto numbers = torch::arange(count * kTokens).reshape({count, kTokens}) * 7 + step;
   return {numbers % kVocabulary, (numbers * 5 + 3) % kVocabulary};
 }
 
@@ -141,7 +173,7 @@ ParallelStepResult parallel_step(ReplicaContext& replica, Net& net, torch::optim
   double loss = 0;
   const auto backward = [&, ids = ids, targets = targets](int64_t begin) {
     const auto losses = net->forward(ids.narrow(0, begin, half), targets.narrow(0, begin, half));
-    const auto sum = losses.sum() / (8 * 5);
+    const auto sum = losses.sum() / (8 * kTokens);
     sum.backward();
     loss += sum.template item<double>();
   };

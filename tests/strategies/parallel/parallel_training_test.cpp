@@ -31,27 +31,37 @@ StrategyOptions options_of(const Mesh& mesh) {
           .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
 }
 
-/// Trains ParallelNet under the strategy, and expects what WholeNet became.
-void expect_training(Strategy& strategy, const ParallelRun& whole, double dropout = 0) {
-  auto model = strategy.scope([&](ReplicaContext& replica) {
-    ParallelNet net(replica.axis("tensor"));
-    net->dropout = dropout;
-    return net;
-  });
+/// Trains the model under the strategy, and expects what WholeNet became.
+template <typename Net>
+void expect_training_of(Strategy& strategy, Mirrored<Net>& model, const ParallelRun& whole) {
   auto adam = strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
   for (int step = 0; step < kSteps; ++step) {
-    const auto results = strategy.run(parallel_step<ParallelNet>, model, adam, step);
+    const auto results = strategy.run(parallel_step<Net>, model, adam, step);
     std::vector<double> losses;
     for (const auto& result : results.local_values()) losses.push_back(result.loss);
     const auto at = static_cast<size_t>(step);
     const double loss = strategy.reduce(ReduceOp::kSum, PerReplica<double>(losses, results.devices()));
     ASSERT_NEAR(loss, whole.losses[at], kClose) << "step " << step;
     for (const auto& result : results.local_values())
-      ASSERT_NEAR(result.norm.item<double>(), whole.norms[at], kClose) << "step " << step;
+      ASSERT_NEAR(result.norm.template item<double>(), whole.norms[at], kClose) << "step " << step;
   }
   const auto differences =
-      strategy.run([&](ReplicaContext&, ParallelNet& net) { return difference_of_parts(net, whole); }, model);
+      strategy.run([&](ReplicaContext&, Net& net) { return difference_of_parts(net, whole); }, model);
   for (const double difference : differences.local_values()) EXPECT_LE(difference, kClose);
+}
+
+void expect_training(Strategy& strategy, const ParallelRun& whole, double dropout = 0) {
+  auto model = strategy.scope([&](ReplicaContext& replica) {
+    ParallelNet net(replica.axis("tensor"));
+    net->dropout = dropout;
+    return net;
+  });
+  expect_training_of(strategy, model, whole);
+}
+
+void expect_training_on_shards(Strategy& strategy, const ParallelRun& whole) {
+  auto model = strategy.scope([](ReplicaContext& replica) { return SequenceNet(replica.axis("tensor")); });
+  expect_training_of(strategy, model, whole);
 }
 
 class ParallelTraining : public testing::TestWithParam<std::string> {
@@ -82,6 +92,17 @@ TEST_P(ParallelTraining, EqualsThatOfTheWholeModelOverWorkers) {
         layout, [&](MultiWorkerMirroredStrategy& strategy) { expect_training(strategy, whole, 0.25); },
         [&](int, WorkerSetUp& set_up) { set_up.options = options_of(mesh()); }));
   }
+}
+
+TEST_P(ParallelTraining, OnShardsOfTheSequenceEqualsThatOfTheWholeModel) {
+  MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
+  const auto whole = trained_whole(mesh().num_replicas(), kSteps);
+  expect_training_on_shards(strategy, whole);
+  const int ranks = mesh().size();
+  expect_no_worker_failed(run_strategies(
+      {ranks / 2, ranks - ranks / 2},
+      [&](MultiWorkerMirroredStrategy& workers) { expect_training_on_shards(workers, whole); },
+      [&](int, WorkerSetUp& set_up) { set_up.options = options_of(mesh()); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ParallelTraining,
