@@ -1,4 +1,4 @@
-/// Models: plain torch::nn modules that know no strategy.
+/// Models as torch::nn modules. They need no strategy.
 #pragma once
 
 #include "lockstep/models/batch_norm.h"
@@ -6,6 +6,7 @@
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_configuration.h"
+#include "lockstep/models/gpt/gpt_cut.h"
 #include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/models/gpt/gpt_generation.h"
 #include "lockstep/models/gpt/gpt_options.h"

@@ -11,9 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/models/gpt/gpt_cut.h"
+#include "lockstep/models/gpt/internal/cut_vocabulary.h"
 #include "lockstep/models/gpt/internal/gpt_block.h"
 #include "lockstep/models/gpt/internal/layer_weights.h"
 #include "lockstep/models/gpt/internal/rotary_positions.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/replicas/replica_axis.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +33,17 @@ void check_tokens(const torch::Tensor& tokens, int64_t max_length) {
     throw std::invalid_argument(c10::str("[Gpt] expected tokens of shape [B, T] with T from 1 to ",
                                          max_length, ", but got ", tokens.sizes()));
   }
+}
+
+/// Returns the complete options of a model that the ranks along the axis can divide.
+GptOptions options_to_cut(const GptOptions& options, const ReplicaAxis& axis) {
+  const ParallelAxis checked("Gpt", axis);
+  if (const auto uncut = uncut_gpt_size(options, axis.size())) {
+    throw InvalidArgument(c10::str("[Gpt] expected a ", uncut->option, " that the ", axis.size(),
+                                   " ranks along the axis ", axis.name(), " divide, but got ", uncut->given,
+                                   ": ", would_do_text(*uncut)));
+  }
+  return complete_gpt_options(options);
 }
 
 /// Returns which keys each of `num_tokens` new tokens sees after `length` others: those before it, and
@@ -49,6 +64,12 @@ torch::Tensor cache_mask(const torch::Tensor& padding, int64_t length, int64_t n
 GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
     : options_(complete_gpt_options(options)), wrap_(std::move(wrap)) {
   reset();
+}
+
+GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis)
+    : options_(options_to_cut(options, axis)), axis_(axis.size() > 1 ? &axis : nullptr) {
+  reset();
+  axis_ = nullptr;
 }
 
 void GptImpl::initialize(const ModelPart& part) const {
@@ -80,8 +101,24 @@ GptImpl::Weights GptImpl::make_table(const std::string& name, int64_t rows) {
   return table;
 }
 
+void GptImpl::cut_tokens() {
+  vocabulary_ = std::make_shared<CutVocabulary>(*axis_, tokens_.module->weight);
+  replace_module("tokens", vocabulary_->tokens().ptr());
+  register_module("loss", vocabulary_->loss().ptr());
+  tokens_ = {};
+}
+
+void GptImpl::cut_head() {
+  vocabulary_->cut_head(*axis_, head_.module->weight);
+  replace_module("head", vocabulary_->head().ptr());
+  head_ = {};
+}
+
 void GptImpl::reset() {
+  if (vocabulary_ != nullptr)
+    throw InvalidArgument("[Gpt] expected to clone a model that is not cut along an axis, but this one is");
   tokens_ = make_table("tokens", options_.vocabulary_size);
+  if (axis_ != nullptr) cut_tokens();
   if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
   blocks_ = register_module("blocks", torch::nn::ModuleList());
   block_parts_.clear();
@@ -89,16 +126,23 @@ void GptImpl::reset() {
     block_parts_.push_back(make_part(c10::str("blocks.", layer),
                                      std::make_shared<GptBlockImpl>(options_, static_cast<size_t>(layer))));
     blocks_->push_back(block_parts_.back().wrapped.module);
+    if (axis_ != nullptr) block_parts_.back().module->cut(*axis_);
   }
   norm_ = make_part("norm", make_norm(options_).ptr());
   register_module("norm", norm_.wrapped.module);
-  if (!options_.has_tied_head) head_ = make_table("head", options_.vocabulary_size);
+  if (options_.has_tied_head) return;
+  head_ = make_table("head", options_.vocabulary_size);
+  if (axis_ != nullptr) cut_head();
 }
 
 torch::Tensor GptImpl::embed(const Weights& table, const torch::Tensor& indices) const {
   return table.call(
       [module = table.module](const torch::Tensor& rows) { return torch::embedding(module->weight, rows); },
       indices);
+}
+
+torch::Tensor GptImpl::embed_tokens(const torch::Tensor& tokens) const {
+  return vocabulary_ != nullptr ? vocabulary_->embed(tokens) : embed(tokens_, tokens);
 }
 
 torch::Tensor GptImpl::last_norm(const torch::Tensor& x) const {
@@ -131,7 +175,7 @@ torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
   check_tokens(tokens, options_.max_length);
   const int64_t length = tokens.size(1);
   GptPass pass{.is_training = is_training()};
-  auto x = embed(tokens_, tokens);
+  auto x = embed_tokens(tokens);
   if (positions_.module != nullptr) {
     x = positions_.call(
         [table = positions_.module, length](const torch::Tensor& embedded) {
@@ -145,6 +189,7 @@ torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
+  if (vocabulary_ != nullptr) return vocabulary_->logits(features);
   const Weights& head = options_.has_tied_head ? tokens_ : head_;
   return head.call(
       [module = head.module](const torch::Tensor& x) { return torch::linear(x, module->weight); }, features);
@@ -154,8 +199,20 @@ torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
   return logits(features(tokens));
 }
 
+torch::Tensor GptImpl::losses(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  if (targets.sizes() != tokens.sizes()) {
+    throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
+                                         ", but got ", targets.sizes()));
+  }
+  const auto x = features(tokens);
+  if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets);
+  const auto losses =
+      torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
+  return losses.view(targets.sizes());
+}
+
 GptPass GptImpl::cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const {
-  const auto device = tokens_.module->weight.device();
+  const auto device = norm_.module->weight.device();
   const auto& padding = cache.options_.padding;
   if (!padding.empty() && !cache.padding_.defined())
     cache.padding_ = torch::tensor(padding, torch::kLong).to(device);
@@ -185,7 +242,7 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   const torch::NoGradGuard no_grad;
   torch::Tensor positions;
   const GptPass pass = cached_pass(cache, tokens.size(1), positions);
-  auto x = embed(tokens_, tokens);
+  auto x = embed_tokens(tokens);
   if (positions_.module != nullptr) x = x + embed(positions_, positions);
   x = run_blocks(x, pass).select(1, -1);
   cache.length_ += tokens.size(1);
@@ -194,5 +251,8 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
 
 Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
     : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
+
+Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis)
+    : ModuleHolder(std::make_shared<GptImpl>(options, axis)) {}
 
 }  // namespace lockstep

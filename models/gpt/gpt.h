@@ -18,8 +18,10 @@
 
 namespace lockstep {
 
+class CutVocabulary;
 class GptBlockImpl;
 class LayerWeightsImpl;
+class ReplicaAxis;
 struct GptPass;
 
 /// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
@@ -49,6 +51,18 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
   /// Wrapped parts compute the same values, with the same initial ones. Clones call it again.
   explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {});
+  /// Makes this rank's part of a model that the ranks along an axis of the mesh, such as "tensor", compute
+  /// together: some of the heads, of the hidden features and of the vocabulary. Names, shapes in checkpoints
+  /// and initial values are those of the whole model. Inputs and results are the same on all ranks, and calls
+  /// are collectives. Call it in a scope's factory. It cannot be cloned.
+  ///
+  /// Throws InvalidArgument with sizes that would do if the ranks do not divide a size (see
+  /// uncut_gpt_size()), and for an axis that cuts the batch.
+  ///
+  ///     auto model = strategy.scope([&](ReplicaContext& replica) {  // of a mesh data=2,tensor=2
+  ///       return Gpt(options, replica.axis("tensor"));
+  ///     });
+  GptImpl(const GptOptions& options, const ReplicaAxis& axis);
 
   void reset() override;
 
@@ -62,6 +76,10 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   torch::Tensor features(const torch::Tensor& tokens) const;
   /// Returns the logits of features [..., width].
   torch::Tensor logits(const torch::Tensor& features) const;
+  /// Maps tokens [B, T] and the tokens after each of them, [B, T], to the cross entropy of each, [B, T], in
+  /// nats. If the model is cut along an axis, no rank has the logits of all tokens. Throws as forward(), and
+  /// for targets of another shape.
+  torch::Tensor losses(const torch::Tensor& tokens, const torch::Tensor& targets) const;
 
   /// Reads the tokens [B, T] that follow those in the cache, and adds them to it. Returns the logits of the
   /// token after the last one, [B, vocabulary_size]. Computes as in evaluation, without dropout and
@@ -94,7 +112,10 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   template <typename Impl>
   Part<Impl> make_part(const std::string& name, std::shared_ptr<Impl> module) const;
   Weights make_table(const std::string& name, int64_t rows);
+  void cut_tokens();
+  void cut_head();
   torch::Tensor embed(const Weights& table, const torch::Tensor& indices) const;
+  torch::Tensor embed_tokens(const torch::Tensor& tokens) const;
   torch::Tensor last_norm(const torch::Tensor& x) const;
   std::shared_ptr<GptBlockImpl> block(size_t layer) const;
   torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass) const;
@@ -102,13 +123,15 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
 
   GptOptions options_;
   PartWrapper wrap_;
+  const ReplicaAxis* axis_ = nullptr;  ///< along which the parts are cut, while they are made
   GptBlockRunner block_runner_;
   Weights tokens_;
   Weights positions_;  ///< none for rotary positions
   torch::nn::ModuleList blocks_;
   std::vector<Part<GptBlockImpl>> block_parts_;
   Weights norm_;
-  Weights head_;  ///< none if tied
+  Weights head_;                               ///< none if tied
+  std::shared_ptr<CutVocabulary> vocabulary_;  ///< in place of the tokens and the head of a cut model
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {
@@ -118,6 +141,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
 
   Gpt() = default;
   explicit Gpt(const GptOptions& options, PartWrapper wrap = {});
+  Gpt(const GptOptions& options, const ReplicaAxis& axis);
 };
 
 }  // namespace lockstep

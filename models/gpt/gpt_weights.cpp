@@ -9,6 +9,8 @@
 #include <stdexcept>
 
 #include "lockstep/models/gpt/internal/weight_files.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {
@@ -106,7 +108,10 @@ void load_gpt_weights(Gpt& model, const GptWeights& tensors, const std::string& 
   const GptWeights weights = gpt_weights_from_file(model->options(), tensors, source);
   const torch::NoGradGuard no_grad;
   const auto parameters = model->named_parameters();
-  for (const auto& [name, tensor] : weights) parameters[name].copy_(tensor);
+  for (const auto& [name, tensor] : weights) {
+    const auto* cut = sharded_parameter_of(parameters[name]);
+    parameters[name].copy_(cut != nullptr ? part_of_cut(tensor, *cut) : tensor);
+  }
 }
 
 GptWeights gpt_weights_for_file(const Gpt& model) {
@@ -115,6 +120,11 @@ GptWeights gpt_weights_for_file(const Gpt& model) {
   GptWeights tensors;
   for (const auto& place : weight_places(model->options(), family)) {
     const auto weight = parameters[place.own_name].detach();
+    if (const auto* cut = sharded_parameter_of(weight)) {
+      throw InvalidArgument(c10::str("[gpt_weights_for_file] expected a whole model, but '", place.own_name,
+                                     "' is this rank's part along the axis ", cut->axis,
+                                     ": save the weights with a checkpoint, and convert that"));
+    }
     if (place.is_transposed) {
       tensors.emplace_back(place.parts.front().name, weight.t());
       continue;

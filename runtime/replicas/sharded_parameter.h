@@ -23,9 +23,27 @@ struct ShardedParameter {
   /// The dimension along which the parameter is cut. `offset` and `length` count along it, and the tensor has
   /// the parameter's other sizes. None: a slice of the memory, in one dimension.
   std::optional<int64_t> dim = std::nullopt;
+  /// Lengths of consecutive sections of the dimension, each of which is cut by itself, such as the queries,
+  /// keys and values of a fused layer. A part is then the rank's share of each section, one after another,
+  /// and `offset` and `length` count these shares. Empty: one section.
+  std::vector<int64_t> sections = {};
 
   int64_t num_elements() const;  ///< of the whole parameter
 };
+
+/// Consecutive indices along the dimension of a cut.
+struct CutRange {
+  int64_t offset = 0;      ///< in the whole parameter
+  int64_t own_offset = 0;  ///< in the rank's part
+  int64_t length = 0;
+};
+
+/// Returns the ranges of a parameter that is cut along a dimension of which a rank's part consists, in the
+/// part's order.
+std::vector<CutRange> ranges_of_cut(const ShardedParameter& cut);
+
+/// Returns a copy of a rank's part of a parameter that is cut along a dimension, of its whole values.
+at::Tensor part_of_cut(const at::Tensor& whole, const ShardedParameter& cut);
 
 /// Marks `tensor` as such a part. Aliases made by detach() have the mark, too.
 /// Copies do not have it, and set_data() drops it.

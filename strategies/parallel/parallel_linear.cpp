@@ -22,14 +22,20 @@ torch::nn::Linear whole_linear(const char* type, const Options& options) {
       torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias));
 }
 
-/// Fills in what the layer decides.
-template <typename Options>
-Options options_like(const torch::nn::Linear& whole, Options options) {
+LinearParameters parameters_of(const torch::nn::Linear& whole) {
   if (whole.is_empty())
     throw InvalidArgument("[parallel] expected a linear layer to cut, but got an empty one");
-  options.in_features = whole->weight.size(1);
-  options.out_features = whole->weight.size(0);
-  options.bias = whole->bias.defined();
+  return {whole->weight, whole->bias};
+}
+
+/// Fills in what the layer decides.
+template <typename Options>
+Options options_like(const LinearParameters& whole, Options options) {
+  if (!whole.weight.defined() || whole.weight.dim() != 2)
+    throw InvalidArgument("[parallel] expected a weight [out_features, in_features] to cut");
+  options.in_features = whole.weight.size(1);
+  options.out_features = whole.weight.size(0);
+  options.bias = whole.bias.defined();
   return options;
 }
 
@@ -68,11 +74,17 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ReplicaAxis& axis,
 
 ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ReplicaAxis& axis, const torch::nn::Linear& whole,
                                                    ColumnParallelLinearOptions options)
-    : ParallelModule(kColumn, axis), options_(options_like(whole, options)) {
+    : ColumnParallelLinearImpl(axis, parameters_of(whole), std::move(options)) {}
+
+ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ReplicaAxis& axis, const LinearParameters& whole,
+                                                   ColumnParallelLinearOptions options)
+    : ParallelModule(kColumn, axis), options_(options_like(whole, std::move(options))) {
+  if (options_.gather_output && !options_.sections.empty())
+    throw InvalidArgument(c10::str("[", kColumn, "] expected no sections with gather_output"));
   parallel_axis().share_of(options_.out_features, "out_features");
-  weight = register_cut("weight", whole->weight, 0);
+  weight = register_cut("weight", whole.weight, 0, options_.sections);
   if (options_.bias) {
-    bias = register_cut("bias", whole->bias, 0);
+    bias = register_cut("bias", whole.bias, 0, options_.sections);
   } else {
     register_parameter("bias", {}, /*requires_grad=*/false);
   }
@@ -101,11 +113,15 @@ RowParallelLinearImpl::RowParallelLinearImpl(const ReplicaAxis& axis, const RowP
 
 RowParallelLinearImpl::RowParallelLinearImpl(const ReplicaAxis& axis, const torch::nn::Linear& whole,
                                              RowParallelLinearOptions options)
+    : RowParallelLinearImpl(axis, parameters_of(whole), options) {}
+
+RowParallelLinearImpl::RowParallelLinearImpl(const ReplicaAxis& axis, const LinearParameters& whole,
+                                             RowParallelLinearOptions options)
     : ParallelModule(kRow, axis), options_(options_like(whole, options)) {
   parallel_axis().share_of(options_.in_features, "in_features");
-  weight = register_cut("weight", whole->weight, 1);
+  weight = register_cut("weight", whole.weight, 1);
   if (options_.bias) {
-    bias = register_parameter("bias", whole->bias.detach().clone(), whole->bias.requires_grad());
+    bias = register_parameter("bias", whole.bias.detach().clone(), whole.bias.requires_grad());
   } else {
     register_parameter("bias", {}, /*requires_grad=*/false);
   }

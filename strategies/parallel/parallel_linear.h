@@ -7,10 +7,17 @@
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <vector>
 
 #include "lockstep/strategies/parallel/parallel_module.h"
 
 namespace lockstep {
+
+/// The parameters of a whole linear layer, to cut.
+struct LinearParameters {
+  torch::Tensor weight;  ///< [out_features, in_features]
+  torch::Tensor bias;    ///< [out_features]; undefined without a bias
+};
 
 struct ColumnParallelLinearOptions {
   int64_t in_features = 0;   ///< of the whole layer
@@ -21,6 +28,9 @@ struct ColumnParallelLinearOptions {
   /// The dimension of which each rank has a shard of the input, such as that of the sequence; negative: from
   /// the end. It must not be that of the features. Absent: all ranks have the whole input.
   std::optional<int64_t> sequence_dim = std::nullopt;
+  /// Numbers of consecutive output features, each of which is cut by itself, so that a rank has its share of
+  /// each, such as of queries, keys and values. Empty: all are cut together. Not with gather_output.
+  std::vector<int64_t> sections = {};
 };
 
 /// A linear layer of which each rank along an axis has some of the output features. The ranks together
@@ -35,10 +45,13 @@ struct ColumnParallelLinearOptions {
 ///     });
 class ColumnParallelLinearImpl : public ParallelModule {
  public:
-  /// Throws InvalidArgument for a number below 1, and if the ranks do not divide the output features.
+  /// Throws InvalidArgument for a number below 1, and if the ranks do not divide the output features or those
+  /// of a section.
   ColumnParallelLinearImpl(const ReplicaAxis& axis, const ColumnParallelLinearOptions& options);
   /// Cuts a layer, which is not kept. `options` need no features and no bias: they are the layer's.
   ColumnParallelLinearImpl(const ReplicaAxis& axis, const torch::nn::Linear& whole,
+                           ColumnParallelLinearOptions options = {});
+  ColumnParallelLinearImpl(const ReplicaAxis& axis, const LinearParameters& whole,
                            ColumnParallelLinearOptions options = {});
 
   /// Maps [..., in_features], the same on all ranks, to [..., out_features / ranks], or to [...,
@@ -87,6 +100,8 @@ class RowParallelLinearImpl : public ParallelModule {
   RowParallelLinearImpl(const ReplicaAxis& axis, const RowParallelLinearOptions& options);
   /// Cuts a layer, which is not kept. `options` need no features and no bias: they are the layer's.
   RowParallelLinearImpl(const ReplicaAxis& axis, const torch::nn::Linear& whole,
+                        RowParallelLinearOptions options = {});
+  RowParallelLinearImpl(const ReplicaAxis& axis, const LinearParameters& whole,
                         RowParallelLinearOptions options = {});
 
   /// Maps [..., in_features / ranks], or [..., in_features] if the input is not parallel, to

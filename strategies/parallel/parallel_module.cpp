@@ -3,15 +3,26 @@
 #include <ATen/WrapDimUtils.h>
 #include <c10/util/StringUtil.h>
 
+#include <numeric>
+
+#include "lockstep/runtime/base/errors.h"
+
 namespace lockstep {
 
 ParallelModule::ParallelModule(const std::string& type, const ReplicaAxis& axis)
     : torch::nn::Module(type), axis_(type, axis) {}
 
-torch::Tensor ParallelModule::register_cut(const std::string& name, const torch::Tensor& whole, int64_t dim) {
+torch::Tensor ParallelModule::register_cut(const std::string& name, const torch::Tensor& whole, int64_t dim,
+                                           const std::vector<int64_t>& sections) {
   const torch::NoGradGuard no_grad;
   dim = at::maybe_wrap_dim(dim, whole.dim());
   const int64_t length = axis_.share_of(whole.size(dim), c10::str("a size of dimension ", dim, " of ", name));
+  for (const int64_t section : sections) axis_.share_of(section, "sections of " + name);
+  const int64_t in_sections = std::accumulate(sections.begin(), sections.end(), int64_t{0});
+  if (!sections.empty() && in_sections != whole.size(dim)) {
+    throw InvalidArgument(c10::str("[", axis_.layer(), "] expected sections of ", name, " with ",
+                                   whole.size(dim), " rows together, but got ", in_sections));
+  }
   const torch::Tensor values = whole.detach().contiguous();
   const ShardedParameter part{.name = name,
                               .sizes = values.sizes().vec(),
@@ -19,9 +30,9 @@ torch::Tensor ParallelModule::register_cut(const std::string& name, const torch:
                               .offset = axis_.index() * length,
                               .length = length,
                               .axis = axis_.name(),
-                              .dim = dim};
-  auto own = values.narrow(dim, part.offset, length).clone(torch::MemoryFormat::Contiguous);
-  own = register_parameter(name, own, whole.requires_grad());
+                              .dim = dim,
+                              .sections = sections};
+  const auto own = register_parameter(name, part_of_cut(values, part), whole.requires_grad());
   if (axis_.size() > 1) {
     cuts_.emplace(name, part);
     mark();

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/runtime/replicas/replica_collectives.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
@@ -41,10 +42,12 @@ class ParallelModule : public torch::nn::Module, public ReplicaBound {
 
  protected:
   /// Registers this rank's part of a parameter, and returns it. `whole` has the values of all of it, which
-  /// must be the same on all ranks, and is not kept. Parts are equal, along `dim`. The part requires a
-  /// gradient if `whole` does, or is not a leaf. Throws InvalidArgument if the ranks do not divide the size
-  /// along `dim`.
-  torch::Tensor register_cut(const std::string& name, const torch::Tensor& whole, int64_t dim);
+  /// must be the same on all ranks, and is not kept. Parts are equal, along `dim`. If the dimension has
+  /// `sections`, each of them is cut by itself (see ShardedParameter). The part requires a gradient if
+  /// `whole` does, or is not a leaf. Throws InvalidArgument if the ranks do not divide the size along `dim`,
+  /// or that of a section.
+  torch::Tensor register_cut(const std::string& name, const torch::Tensor& whole, int64_t dim,
+                             const std::vector<int64_t>& sections = {});
 
  private:
   void mark();

@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "lockstep/models/gpt/internal/attention.h"
@@ -29,23 +30,74 @@ void GptBlockImpl::reset() {
   const int64_t width = options_.width;
   const int64_t queries = options_.num_heads * options_.head_width;
   const int64_t keys = options_.num_key_value_heads * options_.head_width;
-  const auto dense = [](int64_t outputs, int64_t inputs, bool has_bias) {
-    return LayerWeights(LayerWeightsOptions{.shape = {outputs, inputs}, .has_bias = has_bias});
-  };
   attention_norm_ = register_module("attention_norm", make_norm(options_));
-  qkv_ = register_module("qkv", dense(queries + 2 * keys, width, options_.has_attention_bias));
-  attention_output_ = register_module("attention_output", dense(width, queries, options_.has_attention_bias));
+  qkv_ = make_linear("qkv", queries + 2 * keys, width, options_.has_attention_bias);
+  attention_output_ = make_linear("attention_output", width, queries, options_.has_attention_bias);
   mlp_norm_ = register_module("mlp_norm", make_norm(options_));
   if (options_.activation == GptActivation::kSwiGlu)
-    gate_ = register_module("gate", dense(options_.hidden_width, width, options_.has_mlp_bias));
-  up_ = register_module("up", dense(options_.hidden_width, width, options_.has_mlp_bias));
-  down_ = register_module("down", dense(width, options_.hidden_width, options_.has_mlp_bias));
+    gate_ = make_linear("gate", options_.hidden_width, width, options_.has_mlp_bias);
+  up_ = make_linear("up", options_.hidden_width, width, options_.has_mlp_bias);
+  down_ = make_linear("down", width, options_.hidden_width, options_.has_mlp_bias);
+}
+
+GptBlockImpl::Linear GptBlockImpl::make_linear(const std::string& name, int64_t outputs, int64_t inputs,
+                                               bool has_bias) {
+  const auto layer = register_module(
+      name, LayerWeights(LayerWeightsOptions{.shape = {outputs, inputs}, .has_bias = has_bias}));
+  return [layer](const torch::Tensor& x) { return layer->linear(x); };
+}
+
+LinearParameters GptBlockImpl::whole_parameters(const std::string& name) const {
+  const auto layer = std::dynamic_pointer_cast<LayerWeightsImpl>(named_children()[name]);
+  return {layer->weight, layer->bias};
+}
+
+GptBlockImpl::Linear GptBlockImpl::cut_outputs(const ReplicaAxis& axis, const std::string& name,
+                                               std::vector<int64_t> sections) {
+  const auto layer = std::make_shared<ColumnParallelLinearImpl>(
+      axis, whole_parameters(name), ColumnParallelLinearOptions{.sections = std::move(sections)});
+  replace_module(name, layer);
+  if (cut_qkv_ == nullptr) cut_qkv_ = layer;
+  // Several layers may share an input, which to_parts() copies once.
+  return [layer](const torch::Tensor& x) { return torch::linear(x, layer->weight, layer->bias); };
+}
+
+GptBlockImpl::Linear GptBlockImpl::cut_inputs(const ReplicaAxis& axis, const std::string& name) {
+  const auto layer = std::make_shared<RowParallelLinearImpl>(axis, whole_parameters(name));
+  replace_module(name, layer);
+  return [layer](const torch::Tensor& x) { return layer->forward(x); };
+}
+
+void GptBlockImpl::cut(const ReplicaAxis& axis) {
+  const int64_t keys = options_.num_key_value_heads * options_.head_width;
+  qkv_ = cut_outputs(axis, "qkv", {options_.num_heads * options_.head_width, keys, keys});
+  attention_output_ = cut_inputs(axis, "attention_output");
+  if (gate_) gate_ = cut_outputs(axis, "gate");
+  up_ = cut_outputs(axis, "up");
+  down_ = cut_inputs(axis, "down");
+  options_.num_heads /= axis.size();
+  options_.num_key_value_heads /= axis.size();
+  options_.hidden_width /= axis.size();
+}
+
+torch::Tensor GptBlockImpl::to_parts(const torch::Tensor& x) const {
+  return cut_qkv_ != nullptr ? cut_qkv_->parallel_axis().copy_to_parts(x) : x;
+}
+
+torch::Tensor GptBlockImpl::own_attention(const torch::Tensor& queries, const torch::Tensor& keys,
+                                          const torch::Tensor& values, const GptPass& pass) const {
+  const AttentionOptions how{.mask = pass.mask,
+                             .is_causal = pass.is_causal,
+                             .dropout = pass.is_training ? options_.attention_dropout : 0};
+  if (how.dropout == 0 || cut_qkv_ == nullptr) return attend(queries, keys, values, how);
+  const RankRandom own = cut_qkv_->parallel_axis().rank_random();  // of heads that no other rank has
+  return attend(queries, keys, values, how);
 }
 
 torch::Tensor GptBlockImpl::attention(const torch::Tensor& x, const GptPass& pass) {
   const int64_t heads = options_.num_heads;
   const int64_t shared = options_.num_key_value_heads;
-  const auto qkv = qkv_->linear(x).unflatten(-1, {heads + 2 * shared, options_.head_width});
+  const auto qkv = qkv_(to_parts(x)).unflatten(-1, {heads + 2 * shared, options_.head_width});
   std::vector<torch::Tensor> parts;
   if (pass.rotary.is_defined()) {
     // Queries and keys are rotated together. split() joins gradients again in one piece, unlike narrow().
@@ -57,24 +109,22 @@ torch::Tensor GptBlockImpl::attention(const torch::Tensor& x, const GptPass& pas
   }
   for (auto& part : parts) part = part.transpose(1, 2);
   if (pass.cache != nullptr) std::tie(parts[1], parts[2]) = pass.cache->append(layer_, parts[1], parts[2]);
-  const auto attended = attend(parts[0], parts[1], parts[2],
-                               {.mask = pass.mask,
-                                .is_causal = pass.is_causal,
-                                .dropout = pass.is_training ? options_.attention_dropout : 0});
-  return attention_output_->linear(attended.transpose(1, 2).flatten(2));
+  const auto attended = own_attention(parts[0], parts[1], parts[2], pass);
+  return attention_output_(attended.transpose(1, 2).flatten(2));
 }
 
 torch::Tensor GptBlockImpl::mlp(const torch::Tensor& x) {
-  const auto hidden = up_->linear(x);
+  const auto copied = to_parts(x);
+  const auto hidden = up_(copied);
   switch (options_.activation) {
     case GptActivation::kGelu:
-      return down_->linear(torch::gelu(hidden));
+      return down_(torch::gelu(hidden));
     case GptActivation::kGeluTanh:
-      return down_->linear(torch::gelu(hidden, "tanh"));
+      return down_(torch::gelu(hidden, "tanh"));
     case GptActivation::kSwiGlu:
       break;
   }
-  return down_->linear(torch::silu(gate_->linear(x)) * hidden);
+  return down_(torch::silu(gate_(copied)) * hidden);
 }
 
 torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass) {

@@ -5,11 +5,18 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/models/gpt/gpt_cache.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/models/gpt/internal/layer_weights.h"
 #include "lockstep/models/gpt/internal/rotary_positions.h"
+#include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/strategies/parallel/parallel_linear.h"
 
 namespace lockstep {
 
@@ -36,22 +43,35 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   GptBlockImpl(const GptOptions& options, size_t layer);
 
   void reset() override;
+  /// Keeps the parameters of this rank's heads and hidden features only. The ranks along the axis then
+  /// compute the layer together. Call it once, when the layer has its values. It cannot be cloned afterwards.
+  void cut(const ReplicaAxis& axis);
   /// Maps [B, T, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const GptPass& pass);
 
  private:
+  using Linear = std::function<torch::Tensor(const torch::Tensor& x)>;
+
+  Linear make_linear(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias);
+  LinearParameters whole_parameters(const std::string& name) const;
+  Linear cut_outputs(const ReplicaAxis& axis, const std::string& name, std::vector<int64_t> sections = {});
+  Linear cut_inputs(const ReplicaAxis& axis, const std::string& name);
+  torch::Tensor to_parts(const torch::Tensor& x) const;
+  torch::Tensor own_attention(const torch::Tensor& queries, const torch::Tensor& keys,
+                              const torch::Tensor& values, const GptPass& pass) const;
   torch::Tensor attention(const torch::Tensor& x, const GptPass& pass);
   torch::Tensor mlp(const torch::Tensor& x);
 
-  GptOptions options_;
+  GptOptions options_;  ///< once it is cut, with this rank's heads and hidden width
   size_t layer_;
+  std::shared_ptr<ColumnParallelLinearImpl> cut_qkv_;  ///< null: the layer is whole
   LayerWeights attention_norm_{nullptr};
-  LayerWeights qkv_{nullptr};
-  LayerWeights attention_output_{nullptr};
+  Linear qkv_;
+  Linear attention_output_;
   LayerWeights mlp_norm_{nullptr};
-  LayerWeights gate_{nullptr};  ///< for SwiGLU
-  LayerWeights up_{nullptr};
-  LayerWeights down_{nullptr};
+  Linear gate_;  ///< for SwiGLU
+  Linear up_;
+  Linear down_;
 };
 TORCH_MODULE(GptBlock);
 

@@ -6,10 +6,10 @@ import re
 # Each layer, and the other layers that it may include.
 LAYERS = {
     "runtime": set(),
-    "models": set(),
     "datasets": set(),
     "parameter_server": {"runtime"},
     "strategies": {"runtime", "parameter_server"},
+    "models": {"runtime", "parameter_server", "strategies"},
     "training": {"runtime", "parameter_server", "strategies"},
 }
 # These folders stand above the layers. They may include all of them, and the header that gathers them.

@@ -37,12 +37,26 @@ bool is_own_shard(const Strategy& strategy, int local, const torch::Tensor& tens
   return shard != nullptr && shard->length > 0 && has_first_copy(strategy, shard->axis, local);
 }
 
+/// Returns where the elements of a shard, or of a tensor like it, are in the whole parameter.
+std::vector<TensorPiece> pieces_of_shard(const torch::Tensor& own, const ShardedParameter& shard) {
+  if (!shard.dim) return {{shard.offset, own}};
+  const auto ranges = ranges_of_cut(shard);
+  if (ranges.size() == 1) return {{shard.offset, own, shard.dim}};
+  std::vector<TensorPiece> pieces;
+  pieces.reserve(ranges.size());
+  for (const auto& range : ranges) {
+    pieces.push_back(
+        {range.offset, own.narrow(*shard.dim, range.own_offset, range.length).contiguous(), shard.dim});
+  }
+  return pieces;
+}
+
 /// Elements of an optimizer's parameter that a replica steps.
 struct SteppedPiece {
   size_t parameter = 0;
   int64_t offset = 0;
   torch::Tensor tensor;
-  std::optional<int64_t> dim = std::nullopt;  // see ShardedParameter
+  const ShardedParameter* shard = nullptr;  // null: elements in the order of memory, from `offset` on
 };
 
 /// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
@@ -62,7 +76,7 @@ std::vector<SteppedPiece> stepped_pieces(const Strategy& strategy, int local,
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!is_own_shard(strategy, local, parameters[i])) continue;
     const auto* shard = sharded_parameter_of(parameters[i]);
-    pieces.push_back({i, shard->offset, parameters[i], shard->dim});
+    pieces.push_back({i, shard->offset, parameters[i], shard});
   }
   return pieces;
 }
@@ -91,7 +105,13 @@ class DividedStates {
                                     torch::kLong));
       told_.push_back(text_tensor(name));
       told_.push_back(has_elements ? torch::empty({0}) : tensor);
-      if (has_elements) own_[{piece.parameter, name}].push_back({piece.offset, tensor, piece.dim});
+      if (!has_elements) continue;
+      auto& own = own_[{piece.parameter, name}];
+      if (piece.shard == nullptr) {
+        own.push_back({piece.offset, tensor});
+        continue;
+      }
+      for (auto& part : pieces_of_shard(tensor, *piece.shard)) own.push_back(std::move(part));
     }
   }
 
@@ -127,9 +147,7 @@ class DividedStates {
 }  // namespace
 
 torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
-  if (shard.dim) {
-    return values.narrow(*shard.dim, shard.offset, shard.length).clone(torch::MemoryFormat::Contiguous);
-  }
+  if (shard.dim) return part_of_cut(values, shard);
   return slice_of_values(values, {shard.sizes, shard.strides}, shard.offset, shard.length);
 }
 
@@ -150,7 +168,7 @@ NamedTensors divided_tensors(const Strategy& strategy, const std::vector<NamedTe
       const torch::Tensor& own = replicas[local][i].second;
       if (!is_own_shard(strategy, static_cast<int>(local), own)) continue;
       const auto* shard = sharded_parameter_of(own);
-      pieces.push_back({shard->offset, own.detach(), shard->dim});
+      for (auto& piece : pieces_of_shard(own.detach(), *shard)) pieces.push_back(std::move(piece));
     }
     tensor = divided_tensor(whole_like(tensor, tensor.scalar_type()), std::move(pieces));
   }

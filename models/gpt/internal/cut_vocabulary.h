@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/strategies/parallel/parallel_linear.h"
+#include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"
+#include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
+
+namespace lockstep {
+
+/// The first and the last layer of a Gpt of which each rank along an axis has the rows of some tokens. The
+/// model registers the modules.
+class CutVocabulary {
+ public:
+  /// Cuts the table of token embeddings, of the whole values `tokens`.
+  CutVocabulary(const ReplicaAxis& axis, const torch::Tensor& tokens);
+  /// Cuts a head of its own. Without one, the head has the weights of the embeddings.
+  void cut_head(const ReplicaAxis& axis, const torch::Tensor& head);
+
+  torch::Tensor embed(const torch::Tensor& tokens) { return tokens_->forward(tokens); }
+  /// Returns the logits of all tokens, on all ranks.
+  torch::Tensor logits(const torch::Tensor& features) const;
+  /// Returns the cross entropy of each target, without gathering the logits.
+  torch::Tensor losses(const torch::Tensor& features, const torch::Tensor& targets);
+
+  const VocabParallelEmbedding& tokens() const { return tokens_; }
+  const ColumnParallelLinear& head() const { return head_; }  ///< empty if it is tied
+  const VocabParallelCrossEntropy& loss() const { return loss_; }
+
+ private:
+  /// Of the rank's own tokens.
+  torch::Tensor own_logits(const torch::Tensor& features) const;
+
+  VocabParallelEmbedding tokens_;
+  ColumnParallelLinear head_{nullptr};
+  VocabParallelCrossEntropy loss_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/models/gpt/small_gpts.h"
+
+namespace lockstep {
+
+/// Small models that up to four ranks can divide.
+inline std::vector<NamedGpt> cut_gpts() {
+  GptOptions gpt2 = small_gpt2();
+  gpt2.vocabulary_size = 32;
+  gpt2.num_heads = 4;
+  gpt2.width = 16;
+  GptOptions llama = small_llama();
+  llama.vocabulary_size = 32;
+  llama.num_heads = 8;
+  llama.num_key_value_heads = 4;
+  GptOptions mixed = llama;
+  mixed.has_attention_bias = true;
+  mixed.has_mlp_bias = true;
+  mixed.has_tied_head = true;
+  mixed.norm = GptNorm::kLayerNorm;
+  GptOptions unusual = gpt2;
+  unusual.activation = GptActivation::kGelu;
+  unusual.has_tied_head = false;
+  return {{"Gpt2", gpt2}, {"Llama", llama}, {"BiasedLlamaWithTiedHead", mixed}, {"Gpt2WithOwnHead", unusual}};
+}
+
+inline StrategyOptions cut_gpt_strategy(const Mesh& mesh) {
+  return {.intra_op_threads = 1, .seed = 3, .mesh = mesh};
+}
+
+/// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis. Every part of the model
+/// matters to its results.
+inline Gpt make_cut_gpt(const ReplicaContext& replica, const Mesh& mesh, const GptOptions& options) {
+  torch::manual_seed(12);
+  Gpt whole(options);
+  whole->to(torch::kDouble);
+  spread_parameters(whole);
+  if (!mesh.has("tensor")) return whole;
+  Gpt own(options, const_cast<ReplicaContext&>(replica).axis("tensor"));
+  own->to(torch::kDouble);
+  const torch::NoGradGuard no_grad;
+  const auto values = whole->named_parameters();
+  for (auto& item : own->named_parameters()) {
+    const auto* cut = sharded_parameter_of(item.value());
+    item.value().copy_(cut != nullptr ? part_of_cut(values[item.key()], *cut) : values[item.key()]);
+  }
+  return own;
+}
+
+/// Returns the tokens of a step, [4, T + 1].
+inline torch::Tensor tokens_of_step(int step, const GptOptions& options, int64_t sequences = 4) {
+  const int64_t length = options.max_length;
+  return (torch::arange(sequences * length).reshape({sequences, length}) * 7 + 3 * step)
+      .square()
+      .remainder(options.vocabulary_size);
+}
+
+/// Returns this replica's share of the mean loss of all sequences.
+inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& optimizer, int step) {
+  optimizer.zero_grad();
+  const auto all = tokens_of_step(step, gpt->options());
+  const int64_t share = all.size(0) / replica.num_replicas();
+  const auto own = all.narrow(0, replica.replica_id() * share, share);
+  const int64_t length = own.size(1) - 1;
+  const auto losses = gpt->losses(own.narrow(1, 0, length), own.narrow(1, 1, length));
+  const auto loss = losses.sum() / static_cast<double>(all.size(0) * length);
+  loss.backward();
+  replica.apply_gradients(optimizer, {.clip_norm = 0.5});
+  return loss.item<double>();
+}
+
+/// A training of such a model under a strategy.
+struct CutGptTraining {
+  CutGptTraining(Strategy& on, const GptOptions& options, const GptBlockRunner& runner = {})
+      : strategy(on),
+        model(on.scope([&](ReplicaContext& replica) {
+          Gpt gpt = make_cut_gpt(replica, on.mesh(), options);
+          gpt->set_block_runner(runner);
+          return gpt;
+        })),
+        // Keys' biases have no effect, and so gradients of about 1e-18: epsilon keeps AdamW from making much
+        // of them.
+        adam(on.scope([&](ReplicaContext& replica) {
+          return torch::optim::AdamW(model[replica]->parameters(),
+                                     torch::optim::AdamWOptions(0.02).weight_decay(0.1).eps(1e-3));
+        })) {}
+
+  double step(int number) {
+    const auto losses = strategy.run(cut_gpt_step, model, adam, number);
+    return strategy.reduce(ReduceOp::kSum, losses);
+  }
+
+  Strategy& strategy;
+  Mirrored<Gpt> model;
+  Mirrored<torch::optim::AdamW> adam;
+};
+
+/// Returns the largest difference of a rank's parameters from its parts of those of a whole model.
+inline double difference_from_whole(const Gpt& own, const Gpt& whole) {
+  const auto expected = whole->named_parameters();
+  TORCH_CHECK(own->named_parameters().keys() == expected.keys());
+  double most = 0;
+  for (const auto& item : own->named_parameters()) {
+    const auto* cut = sharded_parameter_of(item.value());
+    const auto& values = expected[item.key()];
+    const auto part = cut != nullptr ? part_of_cut(values, *cut) : values;
+    most = std::max(most, (part - item.value()).abs().max().item<double>());
+  }
+  return most;
+}
+
+}  // namespace lockstep
