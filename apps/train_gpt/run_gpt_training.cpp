@@ -16,6 +16,7 @@
 #include "lockstep/apps/train_gpt/gpt_session.h"
 #include "lockstep/apps/train_gpt/options/gpt_facts.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/apps/train_gpt/training/gpt_logs.h"
 #include "lockstep/apps/train_gpt/training/peak_flops.h"
 #include "lockstep/runtime/precision/tf32.h"
@@ -68,6 +69,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
       });
   const GptPlan plan = make_gpt_plan(options, model_to_train(options, base, data.vocabulary_size),
                                      sequence_length, strategy.num_replicas_in_sync());
+  check_axes(strategy.mesh(), options, base, plan.model);
   const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);
   GptFacts facts = resolve_facts(made, options, plan, base, data);

@@ -8,7 +8,6 @@
 #include "lockstep/apps/compare_strategies/trials/timed_steps.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
-#include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
@@ -65,8 +64,8 @@ torch::Tensor measured_token_step(ReplicaContext& replica, Gpt& model, GptOptimi
 
 MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const GptTrainOptions& work,
                                           const GptPlan& plan, Strategy& strategy, const GptData& data) {
-  auto model = strategy.scope(
-      [&](ReplicaContext& replica) { return make_gpt(work, plan.model, sharded_parts(strategy, replica)); });
+  auto model =
+      strategy.scope([&](ReplicaContext& replica) { return make_gpt(work, plan.model, strategy, replica); });
   if (!work.init_weights.empty()) load_initial_weights(work, model);
   auto optimizer =
       strategy.scope([&](ReplicaContext& replica) { return make_gpt_optimizer(work, model[replica]); });

@@ -1,11 +1,13 @@
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/strategies/nn/recompute.h"
-#include "lockstep/training/metrics/loss_functions.h"
 
 namespace lockstep::apps {
 namespace {
@@ -18,19 +20,27 @@ GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
   };
 }
 
-}  // namespace
-
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, PartWrapper wrap) {
-  Gpt model(model_options, std::move(wrap));
+Gpt prepared(const GptTrainOptions& options, Gpt model) {
   model->to(parameter_dtype(options.precision));
   if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
   return model;
 }
 
+}  // namespace
+
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
+  return prepared(options, Gpt(model_options));
+}
+
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, const Strategy& strategy,
+             ReplicaContext& replica) {
+  const std::string axis = axis_of_parts(strategy.mesh());
+  if (!axis.empty()) return prepared(options, Gpt(model_options, replica.axis(axis)));
+  return prepared(options, Gpt(model_options, sharded_parts(strategy, replica)));
+}
+
 torch::Tensor sequence_losses(Gpt& model, const Example& batch) {
-  const auto logits = model->forward(batch.data);
-  const auto losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten());
-  return losses.view(batch.target.sizes()).mean(1);
+  return model->losses(batch.data, batch.target).mean(1);
 }
 
 DistributeOptions gpt_batches(const GptTrainOptions& options, const GptPlan& plan) {

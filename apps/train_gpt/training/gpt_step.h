@@ -5,14 +5,20 @@
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/models/gpt/gpt.h"
+#include "lockstep/runtime/replicas/replica_context.h"
+#include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/input/indexed_source.h"
 
 namespace lockstep::apps {
 
-/// Makes the model of a training in the dtype of its precision, with its parts wrapped by `wrap`. Its blocks
-/// are computed again in backward if the options say so.
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, PartWrapper wrap = {});
+/// Makes the model of a training in the dtype of its precision. Its blocks are computed again in backward if
+/// the options say so.
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
+/// The same for a replica of the strategy, in a scope's factory. The model is cut along the axis tensor if
+/// the mesh has it (see axis_of_parts()), and consists of sharded units if the strategy shards parameters.
+Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, const Strategy& strategy,
+             ReplicaContext& replica);
 
 /// Returns the mean cross entropy of each sequence's tokens, [B], in nats.
 torch::Tensor sequence_losses(Gpt& model, const Example& batch);

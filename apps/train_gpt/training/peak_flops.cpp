@@ -70,7 +70,10 @@ PeakFlops peak_flops(Strategy& strategy, PrecisionKind precision) {
     if (const auto peak = stated(device)) return *peak / sharing;
     return measured_flops(replica.device(), dtype);
   });
-  PeakFlops peak{.flops_per_second = strategy.reduce(ReduceOp::kSum, speeds)};
+  // The sum counts one rank of each replica.
+  const double ranks_per_replica =
+      static_cast<double>(strategy.num_ranks()) / static_cast<double>(strategy.num_replicas_in_sync());
+  PeakFlops peak{.flops_per_second = strategy.reduce(ReduceOp::kSum, speeds) * ranks_per_replica};
   const LogicalDevice& first = devices.front();
   peak.source =
       stated(first) ? c10::str("stated for ", gpu_name(first.index)) : "of a matrix product just now";

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
-#include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
@@ -49,10 +48,7 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 History train_gpt(const GptTraining& training) {
   const auto& [strategy, options, plan, data, callbacks, on_start, on_sample] = training;
   Trainer<Gpt> trainer(
-      strategy,
-      [&](ReplicaContext& replica) {
-        return make_gpt(options, plan.model, sharded_parts(strategy, replica));
-      },
+      strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan.model, strategy, replica); },
       [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
       {.autocast = autocast_dtype(options.precision),
        .cuda_graph = options.cuda_graph,

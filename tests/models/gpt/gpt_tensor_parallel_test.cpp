@@ -82,7 +82,8 @@ class CutGptFamilyTest : public testing::TestWithParam<NamedGpt> {
     auto results = whole_strategy.run(work, whole.model).local_values();
     MirroredStrategy strategy(cpu_devices(2), cut_gpt_strategy({{"tensor", 2}}));
     CutGptTraining cut(strategy, GetParam().options);
-    for (auto& result : strategy.run(work, cut.model).local_values()) results.push_back(std::move(result));
+    const auto of_ranks = strategy.run(work, cut.model).local_values();
+    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
     return results;
   }
 };

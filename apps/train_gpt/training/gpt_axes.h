@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/apps/train_gpt/options/gpt_train_options.h"
+#include "lockstep/models/gpt/gpt_options.h"
+#include "lockstep/runtime/collectives/mesh.h"
+
+namespace lockstep::apps {
+
+/// Returns the axis of the mesh along which models are cut: "tensor". Empty if it has none of several ranks.
+std::string axis_of_parts(const Mesh& mesh);
+
+/// Throws UsageError if a model cannot be cut for the mesh: with the flag of a size that the ranks along the
+/// axis do not divide and sizes that would do, and for another axis along which models are cut.
+void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,
+                const GptOptions& model);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,81 @@
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/tests/support/message_of.h"
+
+namespace lockstep::apps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kMesh = "data=2,tensor=2";
+
+GptOptions divisible() {
+  return {.vocabulary_size = 64, .num_heads = 4, .width = 16};
+}
+
+std::string refusal_of(const std::string& mesh, const GptOptions& model, const BaseModel& base = {},
+                       const std::string& data = "text.txt") {
+  GptTrainOptions options;
+  options.data = {data};
+  return message_of<UsageError>([&] { check_axes(parse_mesh(mesh), options, base, model); });
+}
+
+TEST(GptAxesTest, ModelsAreCutAlongTheAxisTensor) {
+  EXPECT_EQ(axis_of_parts(parse_mesh(kMesh)), "tensor");
+  EXPECT_EQ(axis_of_parts(parse_mesh("tensor=2,data=2")), "tensor");
+  for (const char* mesh : {"data=4", "data=2,shard=2", "data=2,tensor=1", "tensor=2:data"})
+    EXPECT_EQ(axis_of_parts(parse_mesh(mesh)), "") << mesh;
+}
+
+TEST(GptAxesTest, SizesThatTheRanksDivideAreTaken) {
+  for (const char* mesh : {kMesh, "tensor=4", "data=3", "tensor=3:data", "data=2,tensor=1"})
+    EXPECT_NO_THROW(check_axes(parse_mesh(mesh), {}, {}, divisible())) << mesh;
+}
+
+TEST(GptAxesTest, ASizeThatTheRanksDoNotDivideIsRefusedByItsFlag) {
+  GptOptions model = divisible();
+  model.num_heads = 8;
+  model.num_key_value_heads = 1;
+  EXPECT_THAT(refusal_of(kMesh, model), AllOf(HasSubstr("--kv-heads 1: expected a number that the 2 ranks"),
+                                              HasSubstr("--mesh data=2,tensor=2"), HasSubstr("2 would do")));
+  model = divisible();
+  model.num_heads = 1;
+  EXPECT_THAT(refusal_of(kMesh, model), HasSubstr("--heads 1"));
+  model = divisible();
+  model.hidden_width = 31;
+  EXPECT_THAT(refusal_of(kMesh, model), AllOf(HasSubstr("--mlp-hidden 31"), HasSubstr("30 or 32 would do")));
+  model = divisible();
+  model.vocabulary_size = 63;
+  EXPECT_THAT(refusal_of(kMesh, model), AllOf(HasSubstr("--vocabulary-size 63"), HasSubstr("64 would do")));
+}
+
+TEST(GptAxesTest, AModelOfAFileIsRefusedWithRanksThatWouldDo) {
+  GptOptions model = divisible();
+  model.num_heads = 6;
+  model.width = 24;
+  model.num_key_value_heads = 3;
+  model.vocabulary_size = 63;
+  EXPECT_THAT(refusal_of("tensor=2", model, {.name = "a/config.json", .is_of_file = true}),
+              AllOf(HasSubstr("--mesh tensor=2"), HasSubstr("3 heads of keys and values of a/config.json"),
+                    HasSubstr("1 or 3 would do")));
+  model = divisible();
+  model.vocabulary_size = 78;
+  EXPECT_THAT(refusal_of("tensor=4", model, {}, "generated"),
+              AllOf(HasSubstr("78 tokens of the vocabulary of the generated language"),
+                    HasSubstr("1 or 2 would do")));
+}
+
+TEST(GptAxesTest, AnotherAxisThatCutsModelsIsRefused) {
+  EXPECT_THAT(refusal_of("data=2,pipeline=2", divisible()), HasSubstr("but got pipeline"));
+  EXPECT_THAT(refusal_of("inner=2:model,tensor=2", divisible()), HasSubstr("but got inner"));
+}
+
+}  // namespace
+}  // namespace lockstep::apps
