@@ -1,0 +1,122 @@
+// Checkpoints and weights of models that are cut along an axis. Oracle: the whole model on one device.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/tests/models/gpt/cut_gpts.h"
+#include "lockstep/tests/support/temporary_folder.h"
+#include "lockstep/training/checkpoints/weights_file.h"
+#include "lockstep/training/state/training_state.h"
+
+namespace lockstep {
+namespace {
+
+using testing::TemporaryFolder;
+
+constexpr double kCloseStates = 1e-12;
+const std::vector<std::string> kMeshes = {"data=1", "tensor=2", "tensor=4", "data=2,tensor=2"};
+
+/// A training on a mesh with its state.
+struct SavedGptTraining {
+  SavedGptTraining(const std::string& mesh, const GptOptions& options)
+      : strategy(cpu_devices(parse_mesh(mesh).size()), cut_gpt_strategy(parse_mesh(mesh))),
+        training(strategy, options),
+        state(strategy) {
+    state.add_model(training.model);
+    state.add_optimizer("adam", training.adam);
+  }
+  void train(int from, int to) {
+    for (int step = from; step < to; ++step) training.step(step);
+  }
+
+  MirroredStrategy strategy;
+  CutGptTraining training;
+  TrainingState state;
+};
+
+/// Returns all tensors of the model and of the optimizer in a file, by their names.
+NamedTensors tensors_of_file(const std::string& path) {
+  NamedTensors tensors;
+  const StateValue state = load_state_file(path);
+  for (const char* part : {"model", "optimizers"}) {
+    visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
+                  [&](const std::string& name, const torch::Tensor& tensor) {
+                    tensors.emplace_back(std::string(part) + " " + name, tensor);
+                  });
+  }
+  return tensors;
+}
+
+void expect_tensors(const NamedTensors& actual, const NamedTensors& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].first, expected[i].first);
+    ASSERT_EQ(actual[i].second.sizes(), expected[i].second.sizes()) << actual[i].first;
+    EXPECT_TRUE(torch::allclose(actual[i].second, expected[i].second, 0, tolerance)) << actual[i].first;
+  }
+}
+
+class CutGptStatesTest : public testing::TestWithParam<NamedGpt> {};
+
+TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
+  const TemporaryFolder folder;
+  const auto& options = GetParam().options;
+  std::vector<std::string> files;
+  for (const auto& mesh : kMeshes) {
+    SavedGptTraining saved(mesh, options);
+    saved.train(0, 2);
+    files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
+    saved.state.save(files.back(), {});
+    if (files.size() > 1)
+      expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
+  }
+  for (const auto& mesh : kMeshes) {
+    SavedGptTraining other(mesh, options);
+    for (const auto& file : files) {
+      SCOPED_TRACE(testing::Message() << file << " on " << mesh);
+      other.state.load(file);
+      other.state.save(folder.path() + "/again.pt", {});
+      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
+    }
+  }
+}
+
+TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
+  const TemporaryFolder folder;
+  const auto& options = GetParam().options;
+  SavedGptTraining whole("data=1", options);
+  whole.train(0, 6);
+  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
+           {"tensor=2", "data=1"}, {"data=1", "tensor=2"}, {"data=2,tensor=2", "tensor=4"}}) {
+    SCOPED_TRACE(testing::Message() << begin << " to " << end);
+    const std::string file = folder.path() + "/state.pt";
+    SavedGptTraining first(begin, options);
+    first.train(0, 3);
+    first.state.save(file, {});
+    SavedGptTraining second(end, options);
+    second.state.load(file);
+    second.train(3, 6);
+    for (const auto& own : second.training.model.local_values())
+      EXPECT_LE(difference_from_whole(own, whole.training.model.primary()), kCloseStates);
+  }
+}
+
+TEST_P(CutGptStatesTest, SavedWeightsAreThoseOfOneDevice) {
+  const TemporaryFolder folder;
+  const auto weights_on = [&](const std::string& mesh) {
+    SavedGptTraining saved(mesh, GetParam().options);
+    saved.train(0, 3);
+    const std::string file = folder.path() + "/weights.safetensors";
+    save_weights(file, saved.strategy, saved.training.model);
+    return load_weights(file);
+  };
+  const auto whole = weights_on("data=1");
+  for (const char* mesh : {"tensor=2", "data=2,tensor=2"})
+    expect_tensors(weights_on(mesh), whole, kCloseStates);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CutGptStatesTest, testing::ValuesIn(cut_gpts()), name_of);
+
+}  // namespace
+}  // namespace lockstep
