@@ -57,7 +57,7 @@ void expect_tensors(const NamedTensors& actual, const NamedTensors& expected, do
   }
 }
 
-class CutGptStatesTest : public testing::TestWithParam<NamedGpt> {};
+class CutGptStatesTest : public ::testing::TestWithParam<NamedGpt> {};
 
 TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
   const TemporaryFolder folder;
@@ -74,7 +74,7 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
   for (const auto& mesh : kMeshes) {
     SavedGptTraining other(mesh, options);
     for (const auto& file : files) {
-      SCOPED_TRACE(testing::Message() << file << " on " << mesh);
+      SCOPED_TRACE(::testing::Message() << file << " on " << mesh);
       other.state.load(file);
       other.state.save(folder.path() + "/again.pt", {});
       expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
@@ -89,7 +89,7 @@ TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
   whole.train(0, 6);
   for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
            {"tensor=2", "data=1"}, {"data=1", "tensor=2"}, {"data=2,tensor=2", "tensor=4"}}) {
-    SCOPED_TRACE(testing::Message() << begin << " to " << end);
+    SCOPED_TRACE(::testing::Message() << begin << " to " << end);
     const std::string file = folder.path() + "/state.pt";
     SavedGptTraining first(begin, options);
     first.train(0, 3);
@@ -116,7 +116,7 @@ TEST_P(CutGptStatesTest, SavedWeightsAreThoseOfOneDevice) {
     expect_tensors(weights_on(mesh), whole, kCloseStates);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CutGptStatesTest, testing::ValuesIn(cut_gpts()), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, CutGptStatesTest, ::testing::ValuesIn(cut_gpts()), name_of);
 
 }  // namespace
 }  // namespace lockstep
