@@ -29,7 +29,8 @@ struct GenerationOptions {
 /// computes as in evaluation. Temperature, top_k and top_p are applied in this order.
 ///
 /// Blocks until all sequences end. The same generator state gives the same tokens. Threads may generate from
-/// one model at the same time, with generators of their own.
+/// one model at the same time, with generators of their own. If the model is cut along an axis, its ranks
+/// call this together, in a run, with the same prompts and equal states of generators.
 ///
 /// Throws std::invalid_argument naming an option that is out of range, and the prompt if it is empty, has
 /// more than max_length tokens or a token outside of the vocabulary.

@@ -10,6 +10,16 @@
 #include "lockstep/models/gpt/internal/attention.h"
 
 namespace lockstep {
+namespace {
+
+/// Returns the product with a layer's weights alone: several layers that are cut may share an input, which
+/// to_parts() copies once.
+template <typename Layer>
+auto linear_by(const std::shared_ptr<Layer>& layer) {
+  return [layer](const torch::Tensor& x) { return torch::linear(x, layer->weight, layer->bias); };
+}
+
+}  // namespace
 
 LayerWeights make_norm(const GptOptions& options) {
   return LayerWeights(
@@ -42,9 +52,8 @@ void GptBlockImpl::reset() {
 
 GptBlockImpl::Linear GptBlockImpl::make_linear(const std::string& name, int64_t outputs, int64_t inputs,
                                                bool has_bias) {
-  const auto layer = register_module(
-      name, LayerWeights(LayerWeightsOptions{.shape = {outputs, inputs}, .has_bias = has_bias}));
-  return [layer](const torch::Tensor& x) { return layer->linear(x); };
+  return linear_by(register_module(name, std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{
+                                             .shape = {outputs, inputs}, .has_bias = has_bias})));
 }
 
 LinearParameters GptBlockImpl::whole_parameters(const std::string& name) const {
@@ -52,28 +61,27 @@ LinearParameters GptBlockImpl::whole_parameters(const std::string& name) const {
   return {layer->weight, layer->bias};
 }
 
-GptBlockImpl::Linear GptBlockImpl::cut_outputs(const ReplicaAxis& axis, const std::string& name,
-                                               std::vector<int64_t> sections) {
-  const auto layer = std::make_shared<ColumnParallelLinearImpl>(
-      axis, whole_parameters(name), ColumnParallelLinearOptions{.sections = std::move(sections)});
-  replace_module(name, layer);
-  if (cut_qkv_ == nullptr) cut_qkv_ = layer;
-  // Several layers may share an input, which to_parts() copies once.
-  return [layer](const torch::Tensor& x) { return torch::linear(x, layer->weight, layer->bias); };
+std::shared_ptr<ColumnParallelLinearImpl> GptBlockImpl::cut_outputs(const ReplicaAxis& axis,
+                                                                    const std::string& name,
+                                                                    std::vector<int64_t> sections) {
+  const ColumnParallelLinearOptions options{.sections = std::move(sections)};
+  return replace_module(name,
+                        std::make_shared<ColumnParallelLinearImpl>(axis, whole_parameters(name), options));
 }
 
 GptBlockImpl::Linear GptBlockImpl::cut_inputs(const ReplicaAxis& axis, const std::string& name) {
-  const auto layer = std::make_shared<RowParallelLinearImpl>(axis, whole_parameters(name));
-  replace_module(name, layer);
+  const auto layer =
+      replace_module(name, std::make_shared<RowParallelLinearImpl>(axis, whole_parameters(name)));
   return [layer](const torch::Tensor& x) { return layer->forward(x); };
 }
 
 void GptBlockImpl::cut(const ReplicaAxis& axis) {
   const int64_t keys = options_.num_key_value_heads * options_.head_width;
-  qkv_ = cut_outputs(axis, "qkv", {options_.num_heads * options_.head_width, keys, keys});
+  cut_qkv_ = cut_outputs(axis, "qkv", {options_.num_heads * options_.head_width, keys, keys});
+  qkv_ = linear_by(cut_qkv_);
   attention_output_ = cut_inputs(axis, "attention_output");
-  if (gate_) gate_ = cut_outputs(axis, "gate");
-  up_ = cut_outputs(axis, "up");
+  if (gate_) gate_ = linear_by(cut_outputs(axis, "gate"));
+  up_ = linear_by(cut_outputs(axis, "up"));
   down_ = cut_inputs(axis, "down");
   options_.num_heads /= axis.size();
   options_.num_key_value_heads /= axis.size();

@@ -54,7 +54,8 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
 
   Linear make_linear(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias);
   LinearParameters whole_parameters(const std::string& name) const;
-  Linear cut_outputs(const ReplicaAxis& axis, const std::string& name, std::vector<int64_t> sections = {});
+  std::shared_ptr<ColumnParallelLinearImpl> cut_outputs(const ReplicaAxis& axis, const std::string& name,
+                                                        std::vector<int64_t> sections = {});
   Linear cut_inputs(const ReplicaAxis& axis, const std::string& name);
   torch::Tensor to_parts(const torch::Tensor& x) const;
   torch::Tensor own_attention(const torch::Tensor& queries, const torch::Tensor& keys,

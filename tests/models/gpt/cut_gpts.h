@@ -43,13 +43,13 @@ inline StrategyOptions cut_gpt_strategy(const Mesh& mesh) {
 
 /// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis. Every part of the model
 /// matters to its results.
-inline Gpt make_cut_gpt(const ReplicaContext& replica, const Mesh& mesh, const GptOptions& options) {
+inline Gpt make_cut_gpt(ReplicaContext& replica, const Mesh& mesh, const GptOptions& options) {
   torch::manual_seed(12);
   Gpt whole(options);
   whole->to(torch::kDouble);
   spread_parameters(whole);
   if (!mesh.has("tensor")) return whole;
-  Gpt own(options, const_cast<ReplicaContext&>(replica).axis("tensor"));
+  Gpt own(options, replica.axis("tensor"));
   own->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   const auto values = whole->named_parameters();
