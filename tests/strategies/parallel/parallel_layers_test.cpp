@@ -68,36 +68,6 @@ TEST_P(ParallelLayers, AGatheringColumnLayerIsALinearLayer) {
       });
 }
 
-TEST_P(ParallelLayers, ARankHasItsShareOfEachSectionOfAColumnLayer) {
-  const std::vector<int64_t> sections = {8, 4, 4};
-  auto whole = wave_linear(6, 16, 1);
-  const auto values = wave_values({3, 6}, 2);
-  const auto x = leaf(values);
-  const auto y = whole->forward(x);
-  y.square().sum().backward();
-  on_ranks(
-      GetParam(),
-      [&](const ReplicaAxis& axis) {
-        return ColumnParallelLinear(axis, wave_linear(6, 16, 1),
-                                    ColumnParallelLinearOptions{.sections = sections});
-      },
-      [&](const ReplicaAxis& axis, ColumnParallelLinear& layer) {
-        const auto share_of = [&](const torch::Tensor& tensor, int64_t dim) {
-          std::vector<torch::Tensor> shares;
-          for (const auto& section : tensor.split_with_sizes(sections, dim))
-            shares.push_back(section.chunk(axis.size(), dim)[static_cast<size_t>(axis.index())]);
-          return torch::cat(shares, dim);
-        };
-        const auto own = leaf(values);
-        const auto out = layer(own);
-        expect_close(out, share_of(y, 1));
-        out.square().sum().backward();
-        expect_close(own.grad(), x.grad());
-        expect_close(layer->weight.grad(), share_of(whole->weight.grad(), 0));
-        expect_close(layer->bias.grad(), share_of(whole->bias.grad(), 0));
-      });
-}
-
 TEST_P(ParallelLayers, ARowLayerOfWholeInputIsALinearLayer) {
   auto whole = wave_linear(8, 6, 1);
   const auto values = wave_values({3, 8}, 2);
@@ -333,19 +303,6 @@ TEST(ParallelLayersTest, BadOptionsAreRefused) {
                                               .features = 4, .hidden_features = 8, .hidden_dropout = -1});
                               }),
               HasSubstr("dropout"));
-}
-
-TEST(ParallelLayersTest, SectionsThatTheRanksDoNotDivideAreRefused) {
-  const auto error_of = [](const std::vector<int64_t>& sections, bool gathers = false) {
-    return error_of_making(2, [&](const ReplicaAxis& axis) {
-      return ColumnParallelLinear(
-          axis, ColumnParallelLinearOptions{
-                    .in_features = 4, .out_features = 8, .gather_output = gathers, .sections = sections});
-    });
-  };
-  EXPECT_THAT(error_of({5, 3}), AllOf(HasSubstr("sections of weight"), HasSubstr("4 or 6 would do")));
-  EXPECT_THAT(error_of({4, 2}), AllOf(HasSubstr("sections of weight with 8 rows"), HasSubstr("got 6")));
-  EXPECT_THAT(error_of({4, 4}, true), HasSubstr("gather_output"));
 }
 
 TEST(ParallelLayersTest, AnAxisThatCutsTheBatchIsRefused) {
