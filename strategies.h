@@ -11,6 +11,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/nn/sharded_embedding.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
+#include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/strategies/parallel/parallel_mlp.h"
 #include "lockstep/strategies/parallel/sequence_layer_norm.h"
 #include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"

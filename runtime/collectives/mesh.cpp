@@ -1,9 +1,11 @@
 #include "lockstep/runtime/collectives/mesh.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -110,13 +112,29 @@ std::string suggestions(const std::vector<MeshAxis>& axes, int num_replicas) {
   return text;
 }
 
+constexpr std::array kRoles{std::pair<AxisRole, std::string_view>{AxisRole::kData, "data"},
+                            std::pair<AxisRole, std::string_view>{AxisRole::kModel, "model"},
+                            std::pair<AxisRole, std::string_view>{AxisRole::kContext, "context"}};
+
 std::string_view name_of(AxisRole role) {
-  return role == AxisRole::kModel ? "model" : "data";
+  for (const auto& [known, name] : kRoles) {
+    if (known == role) return name;
+  }
+  return {};
+}
+
+/// Returns the role in text such as ":model", none if it is no role's.
+std::optional<AxisRole> role_in(std::string_view text) {
+  for (const auto& [role, name] : kRoles) {
+    if (!text.empty() && text.front() == ':' && text.substr(1) == name) return role;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 AxisRole usual_role(const std::string& axis) {
+  if (axis == "context") return AxisRole::kContext;
   return axis == "tensor" || axis == "pipeline" ? AxisRole::kModel : AxisRole::kData;
 }
 
@@ -146,18 +164,34 @@ int Mesh::replica_of(int rank) const {
 bool Mesh::is_first_of_replica(int rank) const {
   const auto own = coordinates(rank);
   for (size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i].role == AxisRole::kModel && own[i] != 0) return false;
+    if (axes_[i].role != AxisRole::kData && own[i] != 0) return false;
   }
   return true;
 }
 
+int Mesh::num_gradients() const {
+  int number = 1;
+  for (const auto& axis : axes_) number *= axis.role == AxisRole::kModel ? 1 : axis.size;
+  return number;
+}
+
 std::vector<std::vector<int>> Mesh::replica_groups() const {
+  return groups_apart([](AxisRole role) { return role != AxisRole::kData; });
+}
+
+std::vector<std::vector<int>> Mesh::gradient_groups() const {
+  return groups_apart([](AxisRole role) { return role == AxisRole::kModel; });
+}
+
+/// Returns the groups of ranks with the same coordinates on the axes whose roles keep ranks apart.
+template <typename IsApart>
+std::vector<std::vector<int>> Mesh::groups_apart(const IsApart& is_apart) const {
   std::vector<std::vector<int>> groups;
-  std::vector<std::vector<int>> keys;  // the groups' coordinates on the model axes
+  std::vector<std::vector<int>> keys;  // the groups' coordinates on those axes
   for (int rank = 0; rank < size(); ++rank) {
     auto key = coordinates(rank);
     for (size_t i = 0; i < axes_.size(); ++i) {
-      if (axes_[i].role == AxisRole::kData) key[i] = 0;
+      if (!is_apart(axes_[i].role)) key[i] = 0;
     }
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto group = static_cast<size_t>(known - keys.begin());
@@ -247,13 +281,13 @@ Mesh parse_mesh(const std::string& text) {
     int size = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
     const std::string_view after(end, static_cast<size_t>(digits.data() + digits.size() - end));
-    const bool has_role = after == ":model" || after == ":data";
-    if (digits.empty() || error != std::errc() || (!after.empty() && !has_role)) {
+    const auto role = role_in(after);
+    if (digits.empty() || error != std::errc() || (!after.empty() && !role)) {
       throw InvalidArgument("[mesh] expected axes with their sizes, such as data=2,shard=4, but got " +
                             quoted_excerpt(text));
     }
     axes.push_back({std::string(part.substr(0, equals)), size});
-    if (has_role) axes.back().role = after == ":model" ? AxisRole::kModel : AxisRole::kData;
+    if (role) axes.back().role = *role;
     if (comma == std::string_view::npos) return Mesh(std::move(axes));
     rest.remove_prefix(comma + 1);
   }

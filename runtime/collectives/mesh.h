@@ -10,12 +10,14 @@ namespace lockstep {
 
 /// The part that an axis has in training.
 enum class AxisRole : uint8_t {
-  kData,   ///< The batch is cut along the axis, and gradients are summed over it.
-  kModel,  ///< Layers may be cut along the axis. All of its ranks get the same shard of the batch.
+  kData,     ///< The batch is cut along the axis, and gradients are summed over it.
+  kModel,    ///< Layers may be cut along the axis. All of its ranks get the same shard of the batch.
+  kContext,  ///< Sequences are cut along the axis: all of its ranks get the same shard of the batch, and
+             ///< compute losses of different tokens of it. These add up, and gradients are summed over it.
 };
 
-/// Returns the role of an axis for which no other is given: kModel for "tensor" and "pipeline", and otherwise
-/// kData.
+/// Returns the role of an axis for which no other is given: kModel for "tensor" and "pipeline", kContext for
+/// "context", and otherwise kData.
 AxisRole usual_role(const std::string& axis);
 
 /// One axis of a Mesh.
@@ -31,8 +33,8 @@ struct MeshAxis {
 /// axis varies fastest: ranks next to each other on it have consecutive numbers, and usually belong to one
 /// process.
 ///
-/// A replica is the ranks that together compute one shard of the batch: those that differ on model axes only.
-/// Without such axes, each rank is a replica, and has its number.
+/// A replica is the ranks that together compute one shard of the batch: those that differ on model and
+/// context axes only. Without such axes, each rank is a replica, and has its number.
 ///
 /// Example:
 ///
@@ -57,7 +59,7 @@ class Mesh {
   int size() const;
   /// Returns the number of replicas, the product of the sizes of the data axes.
   int num_replicas() const;
-  /// Returns whether a replica has several ranks.
+  /// Returns whether a replica has several ranks, which have parts of its model or of its sequences.
   bool cuts_models() const { return num_replicas() != size(); }
   /// Returns the number of the rank's replica.
   int replica_of(int rank) const;
@@ -66,6 +68,11 @@ class Mesh {
   /// Returns the groups of ranks that differ on data axes only: one rank of each replica, in the order of
   /// replicas. Groups are in the order of their first ranks.
   std::vector<std::vector<int>> replica_groups() const;
+  /// Returns the groups of ranks over which gradients are summed: those that differ on data and context axes
+  /// only, and so hold the same parameters. Ordered as replica_groups().
+  std::vector<std::vector<int>> gradient_groups() const;
+  /// Returns the number of ranks in each of gradient_groups().
+  int num_gradients() const;
   bool has(const std::string& axis) const;
 
   /// Returns this mesh, or one axis "data" over all replicas if it has no axes. Throws InvalidArgument if the
@@ -90,13 +97,15 @@ class Mesh {
 
  private:
   size_t position_of(const std::string& axis) const;
+  template <typename IsApart>
+  std::vector<std::vector<int>> groups_apart(const IsApart& is_apart) const;
   int stride_of(size_t position) const;
 
   std::vector<MeshAxis> axes_;
 };
 
 /// Parses axes such as "data=2,shard=4". An axis with another role than the usual one has it after its size,
-/// as in "inner=2:model". Throws InvalidArgument for other text, and as Mesh does.
+/// as in "inner=2:model" or "inner=2:context". Throws InvalidArgument for other text, and as Mesh does.
 Mesh parse_mesh(const std::string& text);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/graphs/graph_recording.h"
 
 namespace lockstep {
 
@@ -34,6 +35,13 @@ RankRandom ReplicaCollectives::rank_random(const std::string& who) const {
   return RankRandom(*rank_generator_);
 }
 
+void ReplicaCollectives::refuse_capture(const std::string& who, const std::string& operation) const {
+  check_caller(who);
+  if (recording_ == nullptr || *recording_ == nullptr || !(*recording_)->is_capturing()) return;
+  throw InvalidArgument("[" + who + "] " + operation +
+                        " cannot be part of a CudaGraph: call the function without one");
+}
+
 void ReplicaCollectives::check_caller(const std::string& who) const {
   if (thread_.load() != std::this_thread::get_id()) {
     throw InvalidArgument("[" + who + "] expected to train inside a run of the " + strategy_ +
@@ -45,12 +53,13 @@ void ReplicaCollectives::check_caller(const std::string& who) const {
 
 ReplicaCollectives::Run::Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend,
                              WaitClock& waits, std::vector<ReplicaBackends> axes,
-                             const at::Generator* rank_generator)
+                             const at::Generator* rank_generator, GraphRecording* const* recording)
     : replica_(replica) {
   replica_.backend_ = backend;
   replica_.along_axes_ = axes.empty() ? std::vector<ReplicaBackends>{backend} : std::move(axes);
   replica_.waits_ = &waits;
   replica_.rank_generator_ = rank_generator;
+  replica_.recording_ = recording;
   replica_.thread_ = std::this_thread::get_id();
 }
 
@@ -70,6 +79,7 @@ ReplicaCollectives::Run::~Run() {
   replica_.along_axes_.clear();
   replica_.waits_ = nullptr;
   replica_.rank_generator_ = nullptr;
+  replica_.recording_ = nullptr;
 }
 
 }  // namespace lockstep

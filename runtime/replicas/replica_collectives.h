@@ -72,6 +72,10 @@ class ReplicaCollectives {
   /// Draws random numbers of the rank's own while the result lives; see RankRandom. Throws like backend().
   [[nodiscard]] RankRandom rank_random(const std::string& who) const;
 
+  /// Throws InvalidArgument, starting with `who`, while a CudaGraph is captured, which cannot hold
+  /// `operation`. Otherwise like backend().
+  void refuse_capture(const std::string& who, const std::string& operation) const;
+
   /// Returns the clock that adds up waits for the backend's collectives. Call it only where backend() does
   /// not throw.
   WaitClock& waits() const { return *waits_; }
@@ -97,9 +101,11 @@ class ReplicaCollectives {
   class Run {
    public:
     /// `axes` has the backends of each axis; by default, `backend` is that of the only one. Without a
-    /// `rank_generator`, which must outlive it, there is no rank_random().
+    /// `rank_generator`, which must outlive it, there is no rank_random(). `recording` points to the
+    /// recording of the replica's call, if it is captured, and must outlive it too.
     Run(ReplicaCollectives& replica, const c10::intrusive_ptr<c10d::Backend>& backend, WaitClock& waits,
-        std::vector<ReplicaBackends> axes = {}, const at::Generator* rank_generator = nullptr);
+        std::vector<ReplicaBackends> axes = {}, const at::Generator* rank_generator = nullptr,
+        GraphRecording* const* recording = nullptr);
     ~Run();
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -125,6 +131,7 @@ class ReplicaCollectives {
   std::vector<ReplicaBackends> along_axes_;    // The same.
   WaitClock* waits_ = nullptr;                 // The same.
   const at::Generator* rank_generator_ = nullptr;
+  GraphRecording* const* recording_ = nullptr;
   mutable std::map<std::type_index, std::shared_ptr<void>> shared_;
   mutable std::vector<std::shared_ptr<EndsWithRun>> ends_with_run_;
 };

@@ -126,6 +126,8 @@ class ReplicaContext : public ReplicaAxis {
   /// mesh (see StrategyOptions::mesh), in the order of that coordinate. Without a mesh, the only axis is
   /// "data", with all replicas. Throws InvalidArgument, listing the axes, if there is no such axis.
   ReplicaAxis& axis(const std::string& name);
+  /// Returns this rank's place on each axis of the mesh, in its order.
+  const std::vector<AxisPosition>& axes() const { return state_.axes; }
 
   /// Returns how long this replica has waited for the others since the strategy was made; see WaitClock.
   double seconds_waited() const { return state_.waits.seconds(); }

@@ -66,7 +66,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->num_ranks = core_->mesh.size();
   if (core_->mesh.cuts_models() && config.gradient_compression) {
     throw InvalidArgument(c10::str("[", config.name, "] expected no gradient compression with the mesh ",
-                                   core_->mesh.str(), ", along which models are cut, but got ",
+                                   core_->mesh.str(), ", whose replicas have several ranks, but got ",
                                    config.gradient_compression->name()));
   }
   core_->sharding = checked_sharding(config, core_->mesh);

@@ -61,10 +61,14 @@ void Strategy::Core::open_axes() {
 }
 
 std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
-  if (mesh.num_replicas() == 1) return nullptr;
+  if (mesh.num_gradients() == 1) return nullptr;
   if (mesh.cuts_models()) {
+    const bool has_context = mesh.num_gradients() != mesh.num_replicas();
     return config.cross_device_ops->make_grouped_channel(
-        config.devices, {" over the replicas", mesh.replica_groups()}, config.timeout);
+        config.devices,
+        {has_context ? " over the replicas and their parts of sequences" : " over the replicas",
+         mesh.gradient_groups()},
+        config.timeout);
   }
   return config.cross_device_ops->make_gradient_channel(config.devices, config.timeout,
                                                         config.gradient_compression);
@@ -81,8 +85,8 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     const auto* shard = sharded_parameter_of(parameter);
     if (mesh.cuts_models()) {
       throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
-                                     mesh.str(), ", along which models are cut, but got '", shard->name,
-                                     "'"));
+                                     mesh.str(), ", whose replicas have several ranks, but got '",
+                                     shard->name, "'"));
     }
     const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
     if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {

@@ -133,7 +133,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     const ReplicaBackends backends = core.collectives->backends(local);
     const std::vector<ReplicaBackends> axes = core.axis_backends(local);
     ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device, state.waits,
-                                   axes, &state.rank_generator);
+                                   axes, &state.rank_generator, &state.recording);
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
                            are_all_here ? &axes : nullptr);

@@ -13,6 +13,22 @@ int64_t count_examples(ReplicaContext& replica, int64_t local) {
   return replica.sum_on_host(local);
 }
 
+/// Returns `value` with the gradient of `source`.
+torch::Tensor with_gradient_of(const torch::Tensor& source, const torch::Tensor& value) {
+  return value.detach() + (source - source.detach());
+}
+
+/// Returns the sum over the replica's ranks that have different tokens, with the gradient of this rank's.
+torch::Tensor sum_over_contexts(ReplicaContext& replica, const torch::Tensor& part) {
+  torch::Tensor whole;
+  for (const auto& axis : replica.axes()) {
+    if (axis.role != AxisRole::kContext || axis.size == 1) continue;
+    if (!whole.defined()) whole = part.detach().clone();
+    replica.axis(axis.name).all_reduce_(ReduceOp::kSum, whole);
+  }
+  return whole.defined() ? with_gradient_of(part, whole) : part;
+}
+
 }  // namespace
 
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
@@ -41,11 +57,14 @@ torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor&
       at::isReducedFloatingType(losses.scalar_type()) ? losses.to(torch::kFloat) : losses;
   const torch::Tensor weighted = weight.defined() ? exact * weight : exact;
   // Without examples on any replica, the result is the empty sum rather than 0/0.
-  return weighted.sum() / std::max<int64_t>(examples, 1);
+  return sum_over_contexts(replica, weighted.sum() / std::max<int64_t>(examples, 1));
 }
 
 torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss) {
-  return loss.sum() / replica.num_replicas();
+  int contexts = 1;
+  for (const auto& axis : replica.axes()) contexts *= axis.role == AxisRole::kContext ? axis.size : 1;
+  const torch::Tensor of_replica = loss.sum() / replica.num_replicas();
+  return contexts == 1 ? of_replica : with_gradient_of(of_replica / contexts, of_replica);
 }
 
 }  // namespace lockstep

@@ -27,11 +27,17 @@ struct AverageLossOptions {
 ///
 /// `losses` has the examples along axis 0. Other axes are summed, and not divided by (as in tf). Throws
 /// InvalidArgument for a scalar, for a size below 1 and for weights of a wrong shape.
+///
+/// Along context axes of the mesh (see AxisRole), each rank passes the losses of its own tokens of the same
+/// examples. The result's gradient is that of these alone, and its value is the sum over the ranks, so that
+/// all ranks of a replica return its whole loss; that blocks until all have called this. If axis 0 has
+/// tokens, pass the number of all tokens of all replicas as `global_batch_size`.
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
                                    const AverageLossOptions& options = {});
 
 /// Returns the sum of `loss` divided by the number of replicas in sync. Use it for terms that every replica
-/// computes in full, such as weight decay.
+/// computes in full, such as weight decay. If ranks of a replica have different tokens, all of them compute
+/// the term, and each has an equal part of the gradient.
 torch::Tensor scale_regularization_loss(const ReplicaContext& replica, const torch::Tensor& loss);
 
 }  // namespace lockstep

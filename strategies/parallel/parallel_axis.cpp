@@ -109,14 +109,17 @@ at::Tensor apply_to_parts(PartCollective collective, const BackendPointer& backe
 
 }  // namespace
 
-ParallelAxis::ParallelAxis(std::string layer, const ReplicaAxis& axis)
+ParallelAxis::ParallelAxis(std::string layer, const ReplicaAxis& axis, AxisRole role)
     : layer_(std::move(layer)), position_{axis.name(), axis.index(), axis.size(), axis.role()} {
-  if (size() == 1 || axis.role() == AxisRole::kModel) return;
-  throw InvalidArgument(c10::str("[", layer_,
-                                 "] expected an axis along which models are cut, such as tensor, "
-                                 "but got ",
-                                 name().empty() ? "all replicas" : name(),
-                                 ", which cuts the batch: its ranks have different examples"));
+  if (size() == 1 || axis.role() == role) return;
+  const char* given = axis.role() == AxisRole::kModel ? "along which models are cut"
+                      : axis.role() == AxisRole::kContext
+                          ? "which cuts sequences: its ranks have different tokens"
+                          : "which cuts the batch: its ranks have different examples";
+  throw InvalidArgument(c10::str(
+      "[", layer_, "] expected an axis along which ",
+      role == AxisRole::kModel ? "models are cut, such as tensor" : "sequences are cut, such as context",
+      ", but got ", name().empty() ? "all replicas" : name(), ", ", given));
 }
 
 int64_t ParallelAxis::share_of(int64_t count, const std::string& what) const {
@@ -149,6 +152,18 @@ const ReplicaCollectives& ParallelAxis::bound() const {
 
 RankRandom ParallelAxis::rank_random() const {
   return bound().rank_random(layer_);
+}
+
+ReplicaBackends ParallelAxis::backends() const {
+  return bound().backends(layer_, name());
+}
+
+WaitClock& ParallelAxis::waits() const {
+  return bound().waits();
+}
+
+void ParallelAxis::refuse_capture(const std::string& operation) const {
+  bound().refuse_capture(layer_, operation);
 }
 
 torch::Tensor ParallelAxis::copy_to_parts(const torch::Tensor& value) const {

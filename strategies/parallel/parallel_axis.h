@@ -8,6 +8,7 @@
 
 #include "lockstep/runtime/replicas/replica_axis.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
 
@@ -33,8 +34,8 @@ namespace lockstep {
 class ParallelAxis {
  public:
   /// `layer` is the layer's type, which begins its errors. Throws InvalidArgument for an axis of several
-  /// ranks that cuts the batch (see AxisRole).
-  ParallelAxis(std::string layer, const ReplicaAxis& axis);
+  /// ranks that has another role.
+  ParallelAxis(std::string layer, const ReplicaAxis& axis, AxisRole role = AxisRole::kModel);
 
   const std::string& layer() const { return layer_; }
   const std::string& name() const { return position_.name; }
@@ -51,6 +52,12 @@ class ParallelAxis {
   void bind(std::shared_ptr<const ReplicaCollectives> replica);
   /// Draws random numbers of this rank's own; see RankRandom. Throws as the collectives do.
   [[nodiscard]] RankRandom rank_random() const;
+  /// Returns the backends of the ranks along the axis, for other collectives than these. Throws as they do.
+  ReplicaBackends backends() const;
+  /// Returns the clock that adds up waits. Throws as the collectives do outside of a run.
+  WaitClock& waits() const;
+  /// Throws InvalidArgument while a CudaGraph is captured; `operation` is what it cannot hold.
+  void refuse_capture(const std::string& operation) const;
 
   // Collectives of the ranks along the axis, which block until all have called them. They throw as
   // ReplicaAxis's do, and InvalidArgument before bind() and outside a run. They can be differentiated any

@@ -133,6 +133,12 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   request.options.sharding.host_optimizer_state = choice.host_optimizer_state;
   try {
     if (!choice.mesh.empty()) request.options.mesh = parse_mesh(choice.mesh);
+    for (const auto& axis : request.options.mesh.axes()) {
+      // Each rank would compute whole sequences, and count them once more.
+      if (axis.role != AxisRole::kContext || axis.size == 1) continue;
+      throw UsageError(c10::str("--mesh ", choice.mesh, ": expected axes that the models of ", needs.program,
+                                " take, but got ", axis.name, ", along which sequences are cut"));
+    }
     auto made = make_strategy(choice.strategy, request);
     const auto* cluster = made.strategy->cluster_resolver();
     if (cluster != nullptr && cluster->task_type() == "evaluator") {

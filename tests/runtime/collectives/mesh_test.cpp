@@ -76,6 +76,23 @@ TEST(Mesh, RanksOfAReplicaDifferOnModelAxesOnly) {
               ElementsAre(ElementsAre(0, 1, 6, 7), ElementsAre(2, 3, 8, 9), ElementsAre(4, 5, 10, 11)));
 }
 
+TEST(Mesh, GradientsAreSummedOverDataAndContextAxes) {
+  const Mesh mesh{{"data", 2}, {"context", 2}, {"tensor", 2}};
+  EXPECT_EQ(mesh.num_replicas(), 2);
+  EXPECT_EQ(mesh.num_gradients(), 4);
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    EXPECT_EQ(mesh.replica_of(rank), rank / 4);
+    EXPECT_EQ(mesh.is_first_of_replica(rank), rank % 4 == 0);
+  }
+  EXPECT_THAT(mesh.replica_groups(),
+              ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
+  EXPECT_THAT(mesh.gradient_groups(), ElementsAre(ElementsAre(0, 2, 4, 6), ElementsAre(1, 3, 5, 7)));
+  const Mesh context{{"context", 3}};
+  EXPECT_EQ(context.num_replicas(), 1);
+  EXPECT_TRUE(context.cuts_models());
+  EXPECT_THAT(context.gradient_groups(), ElementsAre(ElementsAre(0, 1, 2)));
+}
+
 TEST(Mesh, WithoutModelAxesEachRankIsAReplica) {
   for (const Mesh& mesh : {Mesh{{"data", 2}, {"shard", 3}}, Mesh{{"tensor", 1}, {"data", 6}}}) {
     EXPECT_FALSE(mesh.cuts_models());
@@ -95,6 +112,10 @@ TEST(Mesh, PrintsAndParsesRolesOtherThanTheUsual) {
   EXPECT_EQ(parse_mesh(mesh.str()), mesh);
   EXPECT_EQ(mesh.num_replicas(), 4);
   EXPECT_EQ(parse_mesh("tensor=2:model"), parse_mesh("tensor=2"));
+  const Mesh context{{"context", 2}, {"inner", 2, AxisRole::kContext}, {"other", 2, AxisRole::kModel}};
+  EXPECT_EQ(context.str(), "context=2,inner=2:context,other=2:model");
+  EXPECT_EQ(parse_mesh(context.str()), context);
+  EXPECT_EQ(parse_mesh("context=2:data").num_replicas(), 2);
   for (const char* text : {"data=2:", "data=2:other", "data=2model", "data=:model"})
     EXPECT_THAT(error_of(text), HasSubstr("axes with their sizes")) << text;
 }

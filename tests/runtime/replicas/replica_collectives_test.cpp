@@ -1,11 +1,17 @@
 #include "lockstep/runtime/replicas/replica_collectives.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "lockstep/runtime/backends/local_backend.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/graphs/graph_recording.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/noted_graphs.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +50,20 @@ TEST_F(ReplicaCollectivesTest, SharedStateIsAbandonedIfTheRunsFunctionThrows) {
   EXPECT_EQ(state->ends, "abandoned ");
   replica_.reset();  // as a strategy does after another replica has failed
   EXPECT_EQ(state->ends, "abandoned abandoned ");
+}
+
+TEST_F(ReplicaCollectivesTest, RefusesWhatAGraphCannotHoldWhileOneIsCaptured) {
+  std::string notes;
+  GraphRecording graphs(std::make_unique<NotedGraphs>(notes));
+  GraphRecording* recording = nullptr;
+  ReplicaCollectives::Run run(replica_, channel_.backend(0), waits_, {}, nullptr, &recording);
+  EXPECT_NO_THROW(replica_.refuse_capture("Layer", "a message"));
+  recording = &graphs;
+  graphs.begin({});
+  EXPECT_THAT(message_of<InvalidArgument>([&] { replica_.refuse_capture("Layer", "a message"); }),
+              testing::HasSubstr("[Layer] a message cannot be part of a CudaGraph"));
+  graphs.end();
+  EXPECT_NO_THROW(replica_.refuse_capture("Layer", "a message"));
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ void with_strategies(const Mesh& mesh, const std::function<void(Strategy&)>& wor
 }
 
 const std::vector<Mesh> kMeshes{Mesh{{"tensor", 2}}, Mesh{{"data", 2}, {"tensor", 2}},
-                                Mesh{{"tensor", 2}, {"data", 2}}, Mesh{{"a", 2}, {"tensor", 2}, {"b", 2}}};
+                                Mesh{{"tensor", 2}, {"data", 2}}, Mesh{{"a", 2}, {"tensor", 2}, {"b", 2}},
+                                Mesh{{"data", 2}, {"tensor", 2, AxisRole::kContext}}};
 
 TEST(StrategyModels, RanksOfAReplicaShareItsNumberAndItsCollectivesCountItOnce) {
   for (const Mesh& mesh : kMeshes) {
@@ -194,6 +195,25 @@ TEST(StrategyModels, GradientsAreSummedOverDataAxesOnly) {
         weights, sgd);
     for (const auto& weight : weights.local_values())
       EXPECT_TRUE(weight.detach().eq(1 - 0.5 * (1 + 2)).all().item<bool>()) << weight;
+  });
+}
+
+TEST(StrategyModels, GradientsAreSummedOverContextAxesToo) {
+  const Mesh mesh{{"data", 2}, {"context", 2}, {"tensor", 2}};
+  with_strategies(mesh, [](Strategy& strategy) {
+    EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+    auto weights = strategy.scope([](ReplicaContext&) { return torch::ones({3}, torch::requires_grad()); });
+    auto sgd =
+        strategy.scope([&](ReplicaContext& replica) { return torch::optim::SGD({weights[replica]}, 0.5); });
+    strategy.run(
+        [](ReplicaContext& replica, torch::Tensor& weight, torch::optim::SGD& optimizer) {
+          const int part = replica.axis("context").index() == 0 ? 1 : 10;
+          (weight * (part * (1 + replica.replica_id()))).sum().backward();
+          replica.apply_gradients(optimizer);
+        },
+        weights, sgd);
+    for (const auto& weight : weights.local_values())
+      EXPECT_TRUE(weight.detach().eq(1 - 0.5 * 11 * (1 + 2)).all().item<bool>()) << weight;
   });
 }
 

@@ -193,7 +193,7 @@ TEST(CutParameters, OwnRandomStreamsOfRanksResume) {
 }
 
 TEST(CutParameters, DivergenceCheckComparesRanksThatHoldTheSame) {
-  with_training<ParallelNet>({{"data", 2}, {"tensor", 2}}, [](auto& training) {
+  const auto expect_comparison = [](auto& training) {
     const auto check = [&] {
       std::vector<torch::optim::Optimizer*> optimizers;
       for (auto& adam : training.adam.local_values()) optimizers.push_back(&adam);
@@ -213,7 +213,9 @@ TEST(CutParameters, DivergenceCheckComparesRanksThatHoldTheSame) {
     auto& nets = training.model.local_values();
     with_change(nets[2]->up->weight, "replica 2 has other ones", "up.weight");      // as on rank 0
     with_change(nets[3]->norm->weight, "replica 3 has other ones", "norm.weight");  // as on all
-  });
+  };
+  with_training<ParallelNet>({{"data", 2}, {"tensor", 2}}, expect_comparison);
+  with_training<ParallelNet>({{"context", 2}, {"tensor", 2}}, expect_comparison);
 }
 
 /// A net with a buffer that differs between replicas, as a BatchNorm's statistics do.

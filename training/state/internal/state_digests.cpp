@@ -35,7 +35,7 @@ bool has_any(const torch::optim::Optimizer& optimizer, bool (*is_kind)(const tor
 /// Returns for each rank the first one that holds the same parts of cut parameters.
 std::vector<int> parts_of_ranks(const Mesh& mesh) {
   std::vector<int> parts(static_cast<size_t>(mesh.size()), 0);
-  for (const auto& group : mesh.replica_groups())
+  for (const auto& group : mesh.gradient_groups())
     for (const int rank : group) parts[static_cast<size_t>(rank)] = group.front();
   return parts;
 }

@@ -76,6 +76,15 @@ TEST(StrategyChoice, RefusesAWorkerThatSlurmTellsTooLittle) {
   EXPECT_EQ(refusal({.strategy = "auto", .devices = {"cpu:0"}}), "not refused");
 }
 
+TEST(StrategyChoice, RefusesAxesAlongWhichSequencesAreCut) {
+  const auto with_mesh = [](const std::string& mesh) {
+    return refusal({.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .mesh = mesh});
+  };
+  EXPECT_THAT(with_mesh("context=2"), HasSubstr("--mesh context=2: expected axes that the models of"));
+  EXPECT_THAT(with_mesh("inner=2:context"), HasSubstr("but got inner, along which sequences are cut"));
+  EXPECT_EQ(with_mesh("data=2,context=1"), "not refused");
+}
+
 TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
   const auto made = choose_strategy({.strategy = "auto", .devices = {"cpu:0"}, .replicas_per_device = 2});
   EXPECT_EQ(made.strategy->name(), "MirroredStrategy");

@@ -1,0 +1,231 @@
+#include "lockstep/strategies/parallel/internal/ring_attention.h"
+
+#include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/collectives.h"
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+at::Tensor rows_of(const at::Tensor& value, const TokenRange& range) {
+  return value.narrow(2, range.begin, range.length);
+}
+
+/// The ranks in a ring, of which each sends to the next one.
+class TokenRing {
+ public:
+  TokenRing(std::optional<ReplicaBackends> ring, ContextOrder order)
+      : ring_(std::move(ring)), order_(std::move(order)) {}
+
+  const ContextOrder& order() const { return order_; }
+  int ranks() const { return order_.ranks(); }
+  /// Returns the rank whose keys are here after `step` hand-overs.
+  int source(int step) const { return (order_.index() - step + ranks()) % ranks(); }
+
+  void send(const std::vector<at::Tensor>& values) const {
+    for (const auto& value : values) {
+      if (value.numel() > 0) lockstep::send(*ring_, value, (order_.index() + 1) % ranks());
+    }
+  }
+  /// Receives tensors like `values`, but of a rank's tokens.
+  std::vector<at::Tensor> receive(const std::vector<at::Tensor>& values, int rank) const {
+    std::vector<at::Tensor> received;
+    received.reserve(values.size());
+    for (const auto& value : values) {
+      auto sizes = value.sizes().vec();
+      sizes[2] = order_.tokens_of(rank);
+      received.push_back(at::empty(sizes, value.options()));
+      if (received.back().numel() > 0)
+        receive_(*ring_, received.back(), (order_.index() - 1 + ranks()) % ranks());
+    }
+    return received;
+  }
+
+ private:
+  std::optional<ReplicaBackends> ring_;
+  ContextOrder order_;
+};
+
+/// Combines outputs over different keys: their weights are exp(log_sum), and the sum of those is the weight
+/// of both.
+void merge_block_(const AttentionBlock& total, const AttentionBlock& block) {
+  const at::Tensor log_sums = at::logaddexp(total.log_sums, block.log_sums);
+  total.out.mul_(total.log_sums.sub(log_sums).exp_().unsqueeze(-1));
+  total.out.addcmul_(block.out.to(total.out.scalar_type()),
+                     block.log_sums.sub(log_sums).exp_().unsqueeze(-1));
+  total.log_sums.copy_(log_sums);
+}
+
+bool is_empty(const AttentionSpan& span) {
+  return span.queries.length == 0 || span.keys.length == 0;
+}
+
+/// Returns the attention of this rank's queries over all keys.
+AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const AttentionInputs& inputs,
+                            const AttentionRule& rule) {
+  const auto exact = inputs.q.options().dtype(at::toOpMathType(inputs.q.scalar_type()));
+  AttentionBlock total;
+  std::vector<at::Tensor> keys{inputs.k, inputs.v};
+  for (int step = 0; step < ring.ranks(); ++step) {
+    const bool is_last = step + 1 == ring.ranks();
+    if (!is_last) ring.send(keys);  // does not wait, and takes its time while this rank computes
+    const auto span = span_of(ring.order(), ring.source(step), rule.is_causal);
+    if (span && !is_empty(*span)) {
+      const AttentionBlock block = attend(
+          {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
+          {.scale = rule.scale, .is_causal = span->is_causal});
+      if (step == 0) {  // a rank's own keys concern all of its queries
+        total = {block.out.to(exact.dtype()).contiguous(), block.log_sums.to(exact.dtype()).contiguous()};
+      } else {
+        merge_block_({rows_of(total.out, span->queries), rows_of(total.log_sums, span->queries)}, block);
+      }
+    } else if (step == 0) {
+      total = {at::empty(inputs.q.sizes(), exact), at::empty(inputs.q.sizes().slice(0, 3), exact)};
+    }
+    if (is_last) break;
+    std::optional<WaitClock::Wait> wait;
+    if (waits != nullptr) wait.emplace(*waits);
+    keys = ring.receive(keys, ring.source(step + 1));
+  }
+  total.out = total.out.to(inputs.q.scalar_type());
+  return total;
+}
+
+AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradient,
+                                 const AttentionInputs& inputs, const AttentionBlock& whole,
+                                 const AttentionRule& rule) {
+  const auto dtype = at::toOpMathType(inputs.q.scalar_type());
+  AttentionGradients own{.q = at::zeros(inputs.q.sizes(), inputs.q.options().dtype(dtype))};
+  std::vector<at::Tensor> keys{inputs.k, inputs.v};
+  std::vector<at::Tensor> of_keys;  // on their way home
+  for (int step = 0; step < ring.ranks(); ++step) {
+    const bool is_last = step + 1 == ring.ranks();
+    if (!is_last) ring.send(keys);
+    AttentionGradients block;
+    const auto span = span_of(ring.order(), ring.source(step), rule.is_causal);
+    if (span && !is_empty(*span)) {
+      block = attend_backward(
+          rows_of(gradient, span->queries),
+          {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
+          {rows_of(whole.out, span->queries), rows_of(whole.log_sums, span->queries)},
+          {.scale = rule.scale, .is_causal = span->is_causal});
+      rows_of(own.q, span->queries).add_(block.q);
+    }
+    if (step == 0) {
+      of_keys = {at::zeros(keys[0].sizes(), own.q.options()), at::zeros(keys[1].sizes(), own.q.options())};
+    } else {
+      of_keys = ring.receive(of_keys, ring.source(step));
+    }
+    if (block.q.defined()) {
+      rows_of(of_keys[0], span->keys).add_(block.k);
+      rows_of(of_keys[1], span->keys).add_(block.v);
+    }
+    if (ring.ranks() > 1) ring.send(of_keys);
+    if (!is_last) keys = ring.receive(keys, ring.source(step + 1));
+  }
+  if (ring.ranks() > 1) of_keys = ring.receive(of_keys, ring.order().index());
+  own.k = of_keys[0];
+  own.v = of_keys[1];
+  return own;
+}
+
+class RingAttentionBackward final : public Node {
+ public:
+  RingAttentionBackward(TokenRing ring, const AttentionInputs& inputs, const AttentionRule& rule)
+      : ring_(std::move(ring)),
+        q_(inputs.q, /*is_output=*/false),
+        k_(inputs.k, /*is_output=*/false),
+        v_(inputs.v, /*is_output=*/false),
+        rule_(rule) {}
+
+  std::string name() const override { return "RingAttentionBackward"; }
+
+  /// Call it once the node is that of `out`.
+  void save(const at::Tensor& out, at::Tensor log_sums) {
+    out_ = torch::autograd::SavedVariable(out, /*is_output=*/true);
+    log_sums_ = std::move(log_sums);
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    if (at::GradMode::is_enabled()) {
+      throw InvalidArgument(
+          "[ring_attention] expected a backward without create_graph: there are no second derivatives");
+    }
+    // Other ranks may have a gradient where this one has none.
+    if (!gradients[0].defined()) gradients[0] = input_metadata(0).zeros_like();
+    const AttentionInputs inputs{q_.unpack(), k_.unpack(), v_.unpack()};
+    const AttentionGradients own =
+        ring_backward(ring_, gradients[0], inputs, {out_.unpack(getptr()), log_sums_}, rule_);
+    return {own.q.to(inputs.q.scalar_type()), own.k.to(inputs.k.scalar_type()),
+            own.v.to(inputs.v.scalar_type())};
+  }
+
+  void release_variables() override {
+    for (auto* saved : {&q_, &k_, &v_, &out_}) saved->reset_data();
+    log_sums_.reset();
+  }
+
+ private:
+  TokenRing ring_;
+  torch::autograd::SavedVariable q_;
+  torch::autograd::SavedVariable k_;
+  torch::autograd::SavedVariable v_;
+  torch::autograd::SavedVariable out_;
+  at::Tensor log_sums_;
+  AttentionRule rule_;
+};
+
+}  // namespace
+
+std::optional<AttentionSpan> span_of(const ContextOrder& order, int source, bool is_causal) {
+  const int own = order.index();
+  AttentionSpan span{{0, order.tokens_of(own)}, {0, order.tokens_of(source)}};
+  if (!is_causal) return span;
+  span.is_causal = source == own;
+  if (span.is_causal) return span;
+  if (order.order() == TokenOrder::kPlain) {
+    if (source > own) return std::nullopt;
+    return span;
+  }
+  // In zigzag order, with chunks counted from the front: of an earlier rank, the first chunk is before both
+  // of this rank's and the second one after both. Of a later rank, both chunks are between this rank's two.
+  if (source < own) {
+    span.keys = {0, order.chunks_of(source)[0].length};
+  } else {
+    const auto chunks = order.chunks_of(own);
+    span.queries = {chunks[0].length, chunks[1].length};
+  }
+  return span;
+}
+
+at::Tensor ring_attention(const std::optional<ReplicaBackends>& ring, WaitClock* waits,
+                          const ContextOrder& order, const AttentionInputs& inputs,
+                          const AttentionRule& rule) {
+  const TokenRing tokens(ring, order);
+  AttentionBlock whole;
+  {
+    const at::NoGradGuard no_grad;
+    whole = ring_forward(tokens, waits, {inputs.q.detach(), inputs.k.detach(), inputs.v.detach()}, rule);
+  }
+  const bool has_gradient = inputs.q.requires_grad() || inputs.k.requires_grad() || inputs.v.requires_grad();
+  if (!at::GradMode::is_enabled() || !has_gradient) return whole.out;
+  auto* const backward = new RingAttentionBackward(tokens, inputs, rule);
+  const std::shared_ptr<Node> node(backward, torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(inputs.q, inputs.k, inputs.v));
+  torch::autograd::create_gradient_edge(whole.out, node);
+  backward->save(whole.out, std::move(whole.log_sums));
+  return whole.out;
+}
+
+}  // namespace lockstep
