@@ -21,9 +21,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kSteps = 20;
-constexpr double kClose = 1e-12;
-const Mesh kOneDevice{{"data", 1}};
+constexpr int kCutSteps = 20;
+constexpr double kCutTolerance = 1e-12;
+const Mesh kWholeMesh{{"data", 1}};
 
 using CutGptCase = std::tuple<NamedGpt, std::string>;
 
@@ -42,20 +42,20 @@ class CutGptTest : public testing::TestWithParam<CutGptCase> {
 
 /// Trains on both meshes, and expects equal losses and parameters.
 void expect_equal_training(const GptOptions& options, const Mesh& mesh, const GptBlockRunner& runner = {}) {
-  MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kOneDevice));
+  MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kWholeMesh));
   CutGptTraining whole(whole_strategy, options);
   MirroredStrategy strategy(cpu_devices(mesh.size()), cut_gpt_strategy(mesh));
   CutGptTraining cut(strategy, options, runner);
   double first = 0;
   double last = 0;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kCutSteps; ++step) {
     last = whole.step(step);
     if (step == 0) first = last;
-    ASSERT_NEAR(cut.step(step), last, kClose) << "step " << step;
+    ASSERT_NEAR(cut.step(step), last, kCutTolerance) << "step " << step;
   }
   EXPECT_LT(last, first);
   for (const auto& own : cut.model.local_values())
-    EXPECT_LE(difference_from_whole(own, whole.model.primary()), kClose);
+    EXPECT_LE(difference_from_whole(own, whole.model.primary()), kCutTolerance);
 }
 
 TEST_P(CutGptTest, TrainsAsTheWholeModel) {
@@ -77,7 +77,7 @@ class CutGptFamilyTest : public testing::TestWithParam<NamedGpt> {
   /// Returns what `work` returns for the whole model on one device, and on each of two ranks that share it.
   template <typename Work>
   auto on_both(const Work& work) const {
-    MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kOneDevice));
+    MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kWholeMesh));
     CutGptTraining whole(whole_strategy, GetParam().options);
     auto results = whole_strategy.run(work, whole.model).local_values();
     MirroredStrategy strategy(cpu_devices(2), cut_gpt_strategy({{"tensor", 2}}));
@@ -121,7 +121,8 @@ TEST_P(CutGptFamilyTest, GathersLogitsWithTheirGradients) {
   for (size_t rank = 1; rank < results.size(); ++rank) {
     EXPECT_EQ(results[rank][0].sizes(), (std::vector<int64_t>{4, 12, 32}));
     for (size_t i = 0; i < 2; ++i)
-      EXPECT_TRUE(torch::allclose(results[rank][i], results[0][i], kClose, kClose)) << rank << " " << i;
+      EXPECT_TRUE(torch::allclose(results[rank][i], results[0][i], kCutTolerance, kCutTolerance))
+          << rank << " " << i;
   }
 }
 
@@ -153,7 +154,7 @@ TEST_P(CutGptFamilyTest, ReadsTokensWithACacheAsTheWholeModel) {
                          gpt->next_logits(tokens.narrow(1, 6, 3), cache)});
   });
   for (size_t rank = 1; rank < results.size(); ++rank)
-    EXPECT_TRUE(torch::allclose(results[rank], results[0], kClose, kClose)) << rank;
+    EXPECT_TRUE(torch::allclose(results[rank], results[0], kCutTolerance, kCutTolerance)) << rank;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CutGptFamilyTest, testing::ValuesIn(cut_gpts()), name_of);
@@ -226,7 +227,8 @@ TEST(CutGptDropoutTest, HeadsDrawNumbersOfTheirRanksOwnThatRecomputationRepeats)
     ASSERT_EQ(recomputed[rank].size(), plain[rank].size());
     for (size_t i = 0; i < plain[rank].size(); ++i) {
       EXPECT_TRUE(again[rank][i].equal(plain[rank][i])) << rank << " " << i;
-      EXPECT_TRUE(torch::allclose(recomputed[rank][i], plain[rank][i], kClose, kClose)) << rank << " " << i;
+      EXPECT_TRUE(torch::allclose(recomputed[rank][i], plain[rank][i], kCutTolerance, kCutTolerance))
+          << rank << " " << i;
     }
   }
 }
@@ -248,9 +250,9 @@ TEST(CutGptShardsTest, AReplicaWithoutSequencesTakesPart) {
             training.model, training.adam)
         .local_values();
   };
-  const auto expected = gradients_on(kOneDevice).front();
+  const auto expected = gradients_on(kWholeMesh).front();
   for (const auto& gradient : gradients_on({{"data", 2}, {"tensor", 2}}))
-    EXPECT_TRUE(torch::allclose(gradient, expected, kClose, kClose));
+    EXPECT_TRUE(torch::allclose(gradient, expected, kCutTolerance, kCutTolerance));
 }
 
 std::string error_of_cutting(int ranks, const GptOptions& options, const std::string& axis = "tensor") {
