@@ -22,7 +22,8 @@ at::Tensor rows_of(const at::Tensor& value, const TokenRange& range) {
   return value.narrow(2, range.begin, range.length);
 }
 
-/// The ranks in a ring, of which each sends to the next one.
+/// The ranks in a ring, of which each sends to the next one. Sends do not wait, so that a rank that is ahead
+/// could fill its memory with what the next one has yet to receive: the next one confirms each step.
 class TokenRing {
  public:
   TokenRing(std::optional<ReplicaBackends> ring, ContextOrder order)
@@ -35,7 +36,7 @@ class TokenRing {
 
   void send(const std::vector<at::Tensor>& values) const {
     for (const auto& value : values) {
-      if (value.numel() > 0) lockstep::send(*ring_, value, (order_.index() + 1) % ranks());
+      if (value.numel() > 0) lockstep::send(*ring_, value, next());
     }
   }
   /// Receives tensors like `values`, but of a rank's tokens.
@@ -46,13 +47,19 @@ class TokenRing {
       auto sizes = value.sizes().vec();
       sizes[2] = order_.tokens_of(rank);
       received.push_back(at::empty(sizes, value.options()));
-      if (received.back().numel() > 0)
-        receive_(*ring_, received.back(), (order_.index() - 1 + ranks()) % ranks());
+      if (received.back().numel() > 0) receive_(*ring_, received.back(), previous());
     }
     return received;
   }
+  /// Tells the rank before that this one has received what it sent.
+  void confirm() const { lockstep::send(*ring_, at::zeros({1}), previous()); }
+  /// Waits until the next rank confirms.
+  void await_confirmation() const { receive_(*ring_, at::empty({1}), next()); }
 
  private:
+  int next() const { return (order_.index() + 1) % ranks(); }
+  int previous() const { return (order_.index() - 1 + ranks()) % ranks(); }
+
   std::optional<ReplicaBackends> ring_;
   ContextOrder order_;
 };
@@ -67,8 +74,20 @@ void merge_block_(const AttentionBlock& total, const AttentionBlock& block) {
   total.log_sums.copy_(log_sums);
 }
 
-bool is_empty(const AttentionSpan& span) {
-  return span.queries.length == 0 || span.keys.length == 0;
+/// Returns the span, none if it is empty, or the batch is.
+std::optional<AttentionSpan> span_to_compute(const ContextOrder& order, int source,
+                                             const AttentionInputs& inputs, const AttentionRule& rule) {
+  const auto span = span_of(order, source, rule.is_causal);
+  if (!span || span->queries.length == 0 || span->keys.length == 0 || inputs.q.numel() == 0)
+    return std::nullopt;
+  return span;
+}
+
+template <typename Function>
+void await(WaitClock* waits, const Function& function) {
+  std::optional<WaitClock::Wait> wait;
+  if (waits != nullptr) wait.emplace(*waits);
+  function();
 }
 
 /// Returns the attention of this rank's queries over all keys.
@@ -79,9 +98,12 @@ AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const Atten
   std::vector<at::Tensor> keys{inputs.k, inputs.v};
   for (int step = 0; step < ring.ranks(); ++step) {
     const bool is_last = step + 1 == ring.ranks();
-    if (!is_last) ring.send(keys);  // does not wait, and takes its time while this rank computes
-    const auto span = span_of(ring.order(), ring.source(step), rule.is_causal);
-    if (span && !is_empty(*span)) {
+    if (!is_last) {
+      if (step > 0) await(waits, [&] { ring.await_confirmation(); });
+      ring.send(keys);  // takes its time while this rank computes
+    }
+    const auto span = span_to_compute(ring.order(), ring.source(step), inputs, rule);
+    if (span) {
       const AttentionBlock block = attend(
           {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
           {.scale = rule.scale, .is_causal = span->is_causal});
@@ -94,10 +116,10 @@ AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const Atten
       total = {at::empty(inputs.q.sizes(), exact), at::empty(inputs.q.sizes().slice(0, 3), exact)};
     }
     if (is_last) break;
-    std::optional<WaitClock::Wait> wait;
-    if (waits != nullptr) wait.emplace(*waits);
-    keys = ring.receive(keys, ring.source(step + 1));
+    await(waits, [&] { keys = ring.receive(keys, ring.source(step + 1)); });
+    ring.confirm();
   }
+  if (ring.ranks() > 1) await(waits, [&] { ring.await_confirmation(); });
   total.out = total.out.to(inputs.q.scalar_type());
   return total;
 }
@@ -113,8 +135,8 @@ AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradie
     const bool is_last = step + 1 == ring.ranks();
     if (!is_last) ring.send(keys);
     AttentionGradients block;
-    const auto span = span_of(ring.order(), ring.source(step), rule.is_causal);
-    if (span && !is_empty(*span)) {
+    const auto span = span_to_compute(ring.order(), ring.source(step), inputs, rule);
+    if (span) {
       block = attend_backward(
           rows_of(gradient, span->queries),
           {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
@@ -126,13 +148,16 @@ AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradie
       of_keys = {at::zeros(keys[0].sizes(), own.q.options()), at::zeros(keys[1].sizes(), own.q.options())};
     } else {
       of_keys = ring.receive(of_keys, ring.source(step));
+      ring.await_confirmation();  // here, since two ranks get all of this in one order from each other
     }
     if (block.q.defined()) {
       rows_of(of_keys[0], span->keys).add_(block.k);
       rows_of(of_keys[1], span->keys).add_(block.v);
     }
     if (ring.ranks() > 1) ring.send(of_keys);
-    if (!is_last) keys = ring.receive(keys, ring.source(step + 1));
+    if (is_last) break;
+    keys = ring.receive(keys, ring.source(step + 1));
+    ring.confirm();
   }
   if (ring.ranks() > 1) of_keys = ring.receive(of_keys, ring.order().index());
   own.k = of_keys[0];

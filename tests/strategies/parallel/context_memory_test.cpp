@@ -1,4 +1,5 @@
 // The memory of ring attention, as LibTorch's CPU allocator counts it for each rank.
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -12,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kHeads = 4;
-constexpr int64_t kHeadDim = 32;
+constexpr int64_t kMeasuredHeads = 4;
+constexpr int64_t kMeasuredHeadDim = 32;
 
 /// Returns the most bytes that a rank of `ranks` has at once in forward and backward over the sequence, its
 /// inputs and their gradients included.
@@ -28,7 +29,9 @@ int64_t peak_of(int ranks, int64_t tokens, bool is_causal) {
         const CountedMemory memory;
         const ContextOrder order = own->order(tokens);
         const int64_t count = order.tokens_of(order.index());
-        const auto values = [&] { return torch::rand({1, kHeads, count, kHeadDim}).requires_grad_(); };
+        const auto values = [&] {
+          return torch::rand({1, kMeasuredHeads, count, kMeasuredHeadDim}).requires_grad_();
+        };
         const auto q = values();
         const auto k = values();
         const auto v = values();
@@ -43,33 +46,36 @@ int64_t peak_of(int ranks, int64_t tokens, bool is_causal) {
 
 /// Bytes of q, or another tensor like it, of all tokens.
 int64_t bytes_of(int64_t tokens) {
-  return tokens * kHeads * kHeadDim * 4;
+  return tokens * kMeasuredHeads * kMeasuredHeadDim * 4;
 }
 
-/// Buffers of the kernel, which depend on its blocks alone.
-constexpr int64_t kBuffers = 2 << 20;
+/// Buffers of the kernel, random states and such.
+constexpr int64_t kBuffers = 256 << 10;
 
 TEST(ContextMemoryTest, PeakOfARankFallsAsOneOverTheRanks) {
   for (const bool is_causal : {false, true}) {
     for (const int64_t tokens : {1024, 2048, 4096}) {
+      // On one rank: inputs, output, their gradients, and what backward computes with.
+      const int64_t alone = peak_of(1, tokens, is_causal);
+      EXPECT_GE(alone, 8 * bytes_of(tokens));
+      EXPECT_LE(alone, 14 * bytes_of(tokens) + kBuffers);
       for (const int ranks : {2, 4}) {
         const int64_t peak = peak_of(ranks, tokens, is_causal);
-        RecordProperty("peak_" + std::to_string(tokens) + "_" + std::to_string(ranks), std::to_string(peak));
-        // Inputs, output, their gradients, and twice k, v and their gradients on their way.
-        EXPECT_LE(peak, 24 * bytes_of(tokens) / ranks + kBuffers) << tokens << " " << ranks;
-        // Scores of all pairs would be more, even those of a rank's own tokens alone.
-        EXPECT_LT(peak, kBuffers + kHeads * (tokens / ranks) * (tokens / ranks) * 4 +
-                            24 * bytes_of(tokens) / ranks);
+        RecordProperty(c10::str("peak_", tokens, "_", ranks, is_causal ? "_causal" : ""), c10::str(peak));
+        // Besides: keys, values and their gradients that are received, those on their way, and those that the
+        // next rank has yet to receive.
+        EXPECT_LE(peak, alone / ranks + 12 * bytes_of(tokens) / ranks + kBuffers)
+            << tokens << " tokens, " << ranks << " ranks";
       }
     }
   }
 }
 
 TEST(ContextMemoryTest, PeakGrowsWithTheTokensOfARankAndNotWithTheirSquare) {
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {1, 2, 4}) {
     const int64_t least = peak_of(ranks, 1024, /*is_causal=*/true);
     const int64_t most = peak_of(ranks, 4096, /*is_causal=*/true);
-    EXPECT_LE(most, 4 * least + kBuffers) << ranks;
+    EXPECT_LE(most, 6 * least + kBuffers) << ranks;  // 16 with scores of all pairs
   }
 }
 

@@ -41,6 +41,8 @@ struct AttentionNetImpl : torch::nn::Module {
     tokens = register_module("tokens", wave_embedding(1));
     positions = register_module("positions", wave_embedding(7));  // as many as the vocabulary: enough
     qkv = register_module("qkv", wave_linear(kFeatures, kFeatures * 2, 2));
+    // The gradient of the keys' bias is zero but for rounding, of which Adam would make steps.
+    qkv->bias.set_requires_grad(false);
     out = register_module("out", wave_linear(kFeatures, kFeatures, 3));
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kFeatures})));
     norm->to(torch::kDouble);
