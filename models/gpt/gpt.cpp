@@ -66,10 +66,11 @@ GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
   reset();
 }
 
-GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis)
+GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
     : options_(options_to_cut(options, axis)), axis_(axis.size() > 1 ? &axis : nullptr) {
   reset();
   axis_ = nullptr;
+  has_shards_ = cut.shard_sequence && vocabulary_ != nullptr;
 }
 
 void GptImpl::initialize(const ModelPart& part) const {
@@ -145,9 +146,9 @@ torch::Tensor GptImpl::embed_tokens(const torch::Tensor& tokens) const {
   return vocabulary_ != nullptr ? vocabulary_->embed(tokens) : embed(tokens_, tokens);
 }
 
-torch::Tensor GptImpl::last_norm(const torch::Tensor& x) const {
-  return norm_.call([module = norm_.module, options = options_](
-                        const torch::Tensor& input) { return normalize(input, module, options); },
+torch::Tensor GptImpl::last_norm(const torch::Tensor& x, const ParallelAxis* shards) const {
+  return norm_.call([module = norm_.module, options = options_, shards](
+                        const torch::Tensor& input) { return normalize(input, module, options, shards); },
                     x);
 }
 
@@ -158,7 +159,7 @@ std::shared_ptr<GptBlockImpl> GptImpl::block(size_t layer) const {
 }
 
 torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
-  x = torch::dropout(x, options_.embedding_dropout, pass.is_training);
+  x = dropout_in(pass, x, options_.embedding_dropout);
   for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
     const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
       return block->forward(input, pass);
@@ -171,21 +172,37 @@ torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
   return x;
 }
 
-torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
-  check_tokens(tokens, options_.max_length);
+torch::Tensor GptImpl::embed_sequence(const torch::Tensor& tokens, GptPass& pass) const {
   const int64_t length = tokens.size(1);
-  GptPass pass{.is_training = is_training()};
-  auto x = embed_tokens(tokens);
-  if (positions_.module != nullptr) {
-    x = positions_.call(
-        [table = positions_.module, length](const torch::Tensor& embedded) {
-          return embedded + table->weight.narrow(0, 0, length);
-        },
-        x);
-  } else {
+  const auto x = pass.shards != nullptr ? vocabulary_->embed_shards(tokens) : embed_tokens(tokens);
+  if (positions_.module == nullptr) {
     pass.rotary = rotary_factors(options_, length, tokens.device());
+    return x;
   }
-  return last_norm(run_blocks(x, pass));
+  return positions_.call(
+      [table = positions_.module, length, shards = pass.shards](const torch::Tensor& embedded) {
+        const auto rows = table->weight.narrow(0, 0, length);
+        return embedded + (shards != nullptr ? shards->own_part(rows, 0) : rows);
+      },
+      x);
+}
+
+/// Returns the features of this rank's shard of the sequence, if the model divides it.
+torch::Tensor GptImpl::own_features(const torch::Tensor& tokens) const {
+  check_tokens(tokens, options_.max_length);
+  if (has_shards_ && tokens.size(1) % vocabulary_->axis().size() != 0) {
+    throw InvalidArgument(c10::str("[Gpt] expected a length that the ", vocabulary_->axis().size(),
+                                   " ranks along the axis ", vocabulary_->axis().name(),
+                                   " divide, but got sequences of ", tokens.size(1), " tokens"));
+  }
+  GptPass pass{.is_training = is_training(), .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
+  const auto x = embed_sequence(tokens, pass);
+  return last_norm(run_blocks(x, pass), pass.shards);
+}
+
+torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
+  const auto own = own_features(tokens);
+  return has_shards_ ? vocabulary_->axis().gather_parts(own, 1) : own;
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
@@ -204,8 +221,8 @@ torch::Tensor GptImpl::losses(const torch::Tensor& tokens, const torch::Tensor& 
     throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
                                          ", but got ", targets.sizes()));
   }
-  const auto x = features(tokens);
-  if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets);
+  const auto x = own_features(tokens);
+  if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets, has_shards_);
   const auto losses =
       torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
   return losses.view(targets.sizes());
@@ -246,13 +263,13 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   if (positions_.module != nullptr) x = x + embed(positions_, positions);
   x = run_blocks(x, pass).select(1, -1);
   cache.length_ += tokens.size(1);
-  return logits(last_norm(x));
+  return logits(last_norm(x, nullptr));
 }
 
 Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
     : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
 
-Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis)
-    : ModuleHolder(std::make_shared<GptImpl>(options, axis)) {}
+Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
+    : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut)) {}
 
 }  // namespace lockstep

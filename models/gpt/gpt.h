@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/models/gpt/gpt_cache.h"
+#include "lockstep/models/gpt/gpt_cut.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/models/parts/model_parts.h"
 
@@ -21,6 +22,7 @@ namespace lockstep {
 class CutVocabulary;
 class GptBlockImpl;
 class LayerWeightsImpl;
+class ParallelAxis;
 class ReplicaAxis;
 struct GptPass;
 
@@ -62,7 +64,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   ///     auto model = strategy.scope([&](ReplicaContext& replica) {  // of a mesh data=2,tensor=2
   ///       return Gpt(options, replica.axis("tensor"));
   ///     });
-  GptImpl(const GptOptions& options, const ReplicaAxis& axis);
+  GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
 
   void reset() override;
 
@@ -116,7 +118,9 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   void cut_head();
   torch::Tensor embed(const Weights& table, const torch::Tensor& indices) const;
   torch::Tensor embed_tokens(const torch::Tensor& tokens) const;
-  torch::Tensor last_norm(const torch::Tensor& x) const;
+  torch::Tensor embed_sequence(const torch::Tensor& tokens, GptPass& pass) const;
+  torch::Tensor own_features(const torch::Tensor& tokens) const;
+  torch::Tensor last_norm(const torch::Tensor& x, const ParallelAxis* shards) const;
   std::shared_ptr<GptBlockImpl> block(size_t layer) const;
   torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass) const;
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
@@ -132,6 +136,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   Weights norm_;
   Weights head_;                               ///< none if tied
   std::shared_ptr<CutVocabulary> vocabulary_;  ///< in place of the tokens and the head of a cut model
+  bool has_shards_ = false;                    ///< whether a pass divides sequences among the ranks
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {
@@ -141,7 +146,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
 
   Gpt() = default;
   explicit Gpt(const GptOptions& options, PartWrapper wrap = {});
-  Gpt(const GptOptions& options, const ReplicaAxis& axis);
+  Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
 };
 
 }  // namespace lockstep

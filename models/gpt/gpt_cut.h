@@ -9,6 +9,14 @@
 
 namespace lockstep {
 
+/// How a Gpt is cut along an axis of the mesh.
+struct GptCutOptions {
+  /// Between layers that are cut, each rank has a shard of the sequence instead of all of it: activations
+  /// then take a rank's share of the memory. The ranks must divide the length of sequences. Calls with a
+  /// cache do not do so.
+  bool shard_sequence = false;
+};
+
 /// A size of a Gpt that the ranks along an axis of the mesh cannot divide.
 struct UncutGptSize {
   std::string option;             ///< its name in GptOptions

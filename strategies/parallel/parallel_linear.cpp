@@ -127,19 +127,23 @@ RowParallelLinearImpl::RowParallelLinearImpl(const ReplicaAxis& axis, const Line
   }
 }
 
-torch::Tensor RowParallelLinearImpl::forward(const torch::Tensor& input) {
+torch::Tensor RowParallelLinearImpl::partial_output(const torch::Tensor& input) const {
   const int64_t share = options_.in_features / parallel_axis().size();
   check_features(kRow, input, options_.input_is_parallel ? share : options_.in_features);
-  const auto part = options_.input_is_parallel ? input : parallel_axis().own_part(input, -1);
-  const auto partial = torch::linear(part, weight);
-  if (options_.sequence_dim) {
-    const int64_t dim = checked_sequence_dim(kRow, partial, *options_.sequence_dim);
-    const auto shard = parallel_axis().sum_to_shards(partial, dim);
-    // Each rank adds it to its shard only, so its gradients are to be summed.
-    return bias.defined() ? shard + parallel_axis().copy_to_parts(bias) : shard;
-  }
-  const auto sum = parallel_axis().sum_of_parts(partial);
+  return torch::linear(options_.input_is_parallel ? input : parallel_axis().own_part(input, -1), weight);
+}
+
+torch::Tensor RowParallelLinearImpl::forward(const torch::Tensor& input) {
+  if (options_.sequence_dim) return forward_to_shards(input, *options_.sequence_dim);
+  const auto sum = parallel_axis().sum_of_parts(partial_output(input));
   return bias.defined() ? sum + bias : sum;
+}
+
+torch::Tensor RowParallelLinearImpl::forward_to_shards(const torch::Tensor& input, int64_t dim) {
+  const auto partial = partial_output(input);
+  const auto shard = parallel_axis().sum_to_shards(partial, checked_sequence_dim(kRow, partial, dim));
+  // Each rank adds it to its shard only, so its gradients are to be summed.
+  return bias.defined() ? shard + parallel_axis().copy_to_parts(bias) : shard;
 }
 
 void RowParallelLinearImpl::pretty_print(std::ostream& stream) const {

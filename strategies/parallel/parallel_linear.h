@@ -110,6 +110,8 @@ class RowParallelLinearImpl : public ParallelModule {
   /// gradient. Throws InvalidArgument for another number of features, and for a `sequence_dim` that the ranks
   /// do not divide.
   torch::Tensor forward(const torch::Tensor& input);
+  /// Does the same as forward() with `dim` as `sequence_dim`.
+  torch::Tensor forward_to_shards(const torch::Tensor& input, int64_t dim);
 
   const RowParallelLinearOptions& options() const { return options_; }
   void pretty_print(std::ostream& stream) const override;
@@ -118,6 +120,9 @@ class RowParallelLinearImpl : public ParallelModule {
   torch::Tensor bias;    ///< [out_features]; undefined without a bias
 
  private:
+  /// Returns this rank's term of the sum.
+  torch::Tensor partial_output(const torch::Tensor& input) const;
+
   RowParallelLinearOptions options_;
 };
 TORCH_MODULE(RowParallelLinear);

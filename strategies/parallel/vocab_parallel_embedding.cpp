@@ -68,7 +68,7 @@ VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const ReplicaAxis& axis,
   weight = register_cut("weight", whole->weight, 0);
 }
 
-torch::Tensor VocabParallelEmbeddingImpl::forward(const torch::Tensor& ids) {
+torch::Tensor VocabParallelEmbeddingImpl::partial_output(const torch::Tensor& ids) const {
   check_ids(kEmbedding, ids, options_.num_embeddings);
   const int64_t rows = weight.size(0);
   const int64_t begin = parallel_axis().index() * rows;
@@ -77,9 +77,16 @@ torch::Tensor VocabParallelEmbeddingImpl::forward(const torch::Tensor& ids) {
   if (parallel_axis().size() == 1) return at::embedding(weight, ids, has_padding ? padding : -1);
   const VocabularyPart part = part_of_ids(ids, begin, rows);
   const auto own = at::embedding(weight, part.local, has_padding ? padding : -1);
-  const auto partial = own.masked_fill(part.is_elsewhere.unsqueeze(-1), 0);
-  if (!options_.sequence_dim) return parallel_axis().sum_of_parts(partial);
-  return parallel_axis().sum_to_shards(partial, sequence_dim_of(ids, *options_.sequence_dim));
+  return own.masked_fill(part.is_elsewhere.unsqueeze(-1), 0);
+}
+
+torch::Tensor VocabParallelEmbeddingImpl::forward(const torch::Tensor& ids) {
+  if (options_.sequence_dim) return forward_to_shards(ids, *options_.sequence_dim);
+  return parallel_axis().sum_of_parts(partial_output(ids));
+}
+
+torch::Tensor VocabParallelEmbeddingImpl::forward_to_shards(const torch::Tensor& ids, int64_t dim) {
+  return parallel_axis().sum_to_shards(partial_output(ids), sequence_dim_of(ids, dim));
 }
 
 void VocabParallelEmbeddingImpl::pretty_print(std::ostream& stream) const {

@@ -46,6 +46,8 @@ class VocabParallelEmbeddingImpl : public ParallelModule {
   /// `sequence_dim`. Throws InvalidArgument for other dtypes, for a `sequence_dim` that is none of the ids'
   /// or that the ranks do not divide, and, on a CPU, for an id that is no row.
   torch::Tensor forward(const torch::Tensor& ids);
+  /// Does the same as forward() with `dim` as `sequence_dim`.
+  torch::Tensor forward_to_shards(const torch::Tensor& ids, int64_t dim);
 
   const VocabParallelEmbeddingOptions& options() const { return options_; }
   void pretty_print(std::ostream& stream) const override;
@@ -53,6 +55,9 @@ class VocabParallelEmbeddingImpl : public ParallelModule {
   torch::Tensor weight;  ///< [num_embeddings / ranks, embedding_dim]
 
  private:
+  /// Returns this rank's term of the sum.
+  torch::Tensor partial_output(const torch::Tensor& ids) const;
+
   VocabParallelEmbeddingOptions options_;
 };
 TORCH_MODULE(VocabParallelEmbedding);

@@ -22,6 +22,11 @@ class ParityTest(ParityCase):
                        "--backup-dir", self.folder).stdout
         self.check_like_one_device(self.folder, output)
 
+    def test_shards_of_the_sequence_between_layers(self):
+        output = train(*PARITY, *DATA_AND_TENSOR, "--sequence-parallel", "--recompute", "every_block", "--backup-dir", self.folder).stdout
+        self.assertIn("cut between layers along the axis tensor", output)
+        self.check_like_one_device(self.folder, output)
+
     def test_two_workers(self):
         started = self.start_workers(2, *PARITY, "--mesh", "tensor=2", "--backup-dir", self.folder)
         outputs = [process.communicate(timeout=TIMEOUT) for process in started]

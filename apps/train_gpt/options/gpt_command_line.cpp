@@ -99,6 +99,7 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
   options.recompute = given.choice<GptRecompute>(
       "recompute", {{"nothing", GptRecompute::kNothing}, {"every_block", GptRecompute::kEveryBlock}},
       options.recompute);
+  options.sequence_parallel = given.is_on("sequence-parallel");
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

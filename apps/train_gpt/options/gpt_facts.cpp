@@ -106,6 +106,7 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"tokens-per-step", settings::count(options.tokens_per_step)},
           {"micro-batch-size", settings::count(options.micro_batch_size)},
           {"recompute", gpt_recompute_name(options.recompute)},
+          {"sequence-parallel", options.sequence_parallel},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
@@ -149,6 +150,7 @@ std::string gpt_configuration_text(const GptFacts& facts) {
     text += row("early stopping",
                 fmt::format("after {} tests without a better validation loss", options.early_stopping));
   if (options.recompute == GptRecompute::kEveryBlock) text += row("recompute", "every block in backward");
+  if (options.sequence_parallel) text += row("sequences", "cut between layers along the axis tensor");
   text += row("precision", precision_text(options.precision));
   if (options.cuda_graph) text += row("CUDA graph", "of each step, replayed after a few calls");
   text +=

@@ -110,6 +110,11 @@ std::vector<Flag> gpt_training_flags() {
        "less "
        "memory, and up to a third more time. nothing keeps all. The result is the same",
        gpt_recompute_name(defaults.recompute), FlagRole::kOperation},
+      {"Training", "sequence-parallel", "",
+       "With the axis tensor of --mesh: each of its ranks has a shard of the sequence between layers that "
+       "are "
+       "cut, for less memory. The result is the same",
+       "", FlagRole::kOperation},
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

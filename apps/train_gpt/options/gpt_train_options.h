@@ -61,6 +61,8 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   int64_t tokens_per_step = 0;   ///< if not 0, overrides global_batch_size
   int64_t micro_batch_size = 0;  ///< sequences that a replica computes at once; 0: all of a step
   GptRecompute recompute = GptRecompute::kNothing;
+  bool sequence_parallel =
+      false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
   int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;

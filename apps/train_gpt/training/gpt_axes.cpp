@@ -74,4 +74,19 @@ void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseMode
                             " divide: ", would_do_text(*uncut)));
 }
 
+void check_sequence_parallel(const Mesh& mesh, const GptTrainOptions& options, int64_t sequence_length) {
+  if (!options.sequence_parallel) return;
+  const std::string name = axis_of_parts(mesh);
+  if (name.empty()) {
+    throw UsageError(c10::str("--sequence-parallel: expected a --mesh with several ranks along the axis ",
+                              kTensorAxis, ", but got ", mesh.str()));
+  }
+  const int64_t ranks = ranks_along(mesh, name);
+  if (sequence_length % ranks == 0) return;
+  const int64_t below = sequence_length / ranks * ranks;
+  throw UsageError(c10::str("--sequence-length ", sequence_length, ": expected a number that the ", ranks,
+                            " ranks along the axis ", name, " divide, because of --sequence-parallel: ",
+                            below > 0 ? c10::str(below, " or ") : "", below + ranks, " would do"));
+}
+
 }  // namespace lockstep::apps

@@ -17,4 +17,8 @@ std::string axis_of_parts(const Mesh& mesh);
 void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,
                 const GptOptions& model);
 
+/// Throws UsageError if --sequence-parallel is given and the mesh has no axis along which the model is cut,
+/// or its ranks do not divide the length of sequences.
+void check_sequence_parallel(const Mesh& mesh, const GptTrainOptions& options, int64_t sequence_length);
+
 }  // namespace lockstep::apps

@@ -35,7 +35,10 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, const Strategy& strategy,
              ReplicaContext& replica) {
   const std::string axis = axis_of_parts(strategy.mesh());
-  if (!axis.empty()) return prepared(options, Gpt(model_options, replica.axis(axis)));
+  if (!axis.empty()) {
+    const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
+    return prepared(options, Gpt(model_options, replica.axis(axis), cut));
+  }
   return prepared(options, Gpt(model_options, sharded_parts(strategy, replica)));
 }
 

@@ -20,17 +20,18 @@ void CutVocabulary::cut_head(const ReplicaAxis& axis, const torch::Tensor& head)
   head_ = ColumnParallelLinear(axis, LinearParameters{.weight = head, .bias = {}});
 }
 
-torch::Tensor CutVocabulary::own_logits(const torch::Tensor& features) const {
-  const auto copied = tokens_->parallel_axis().copy_to_parts(features);
+torch::Tensor CutVocabulary::own_logits(const torch::Tensor& copied) const {
   return at::linear(copied, head_.is_empty() ? tokens_->weight : head_->weight);
 }
 
 torch::Tensor CutVocabulary::logits(const torch::Tensor& features) const {
-  return tokens_->parallel_axis().gather_parts(own_logits(features), -1);
+  return axis().gather_parts(own_logits(axis().copy_to_parts(features)), -1);
 }
 
-torch::Tensor CutVocabulary::losses(const torch::Tensor& features, const torch::Tensor& targets) {
-  return loss_->forward(own_logits(features), targets);
+torch::Tensor CutVocabulary::losses(const torch::Tensor& features, const torch::Tensor& targets,
+                                    bool are_shards) {
+  const auto copied = are_shards ? axis().gather_shards(features, 1) : axis().copy_to_parts(features);
+  return loss_->forward(own_logits(copied), targets);
 }
 
 }  // namespace lockstep

@@ -19,19 +19,23 @@ class CutVocabulary {
   /// Cuts a head of its own. Without one, the head has the weights of the embeddings.
   void cut_head(const ReplicaAxis& axis, const torch::Tensor& head);
 
+  const ParallelAxis& axis() const { return tokens_->parallel_axis(); }
   torch::Tensor embed(const torch::Tensor& tokens) { return tokens_->forward(tokens); }
+  /// Returns this rank's shard of the embedded sequence [B, T].
+  torch::Tensor embed_shards(const torch::Tensor& tokens) { return tokens_->forward_to_shards(tokens, 1); }
   /// Returns the logits of all tokens, on all ranks.
   torch::Tensor logits(const torch::Tensor& features) const;
-  /// Returns the cross entropy of each target, without gathering the logits.
-  torch::Tensor losses(const torch::Tensor& features, const torch::Tensor& targets);
+  /// Returns the cross entropy of each target, without gathering the logits. `are_shards` says that the
+  /// features are those of this rank's shard of the sequence.
+  torch::Tensor losses(const torch::Tensor& features, const torch::Tensor& targets, bool are_shards);
 
   const VocabParallelEmbedding& tokens() const { return tokens_; }
   const ColumnParallelLinear& head() const { return head_; }  ///< empty if it is tied
   const VocabParallelCrossEntropy& loss() const { return loss_; }
 
  private:
-  /// Of the rank's own tokens.
-  torch::Tensor own_logits(const torch::Tensor& features) const;
+  /// Of the rank's own tokens, from features that are the ranks' to use.
+  torch::Tensor own_logits(const torch::Tensor& copied) const;
 
   VocabParallelEmbedding tokens_;
   ColumnParallelLinear head_{nullptr};

@@ -26,10 +26,26 @@ LayerWeights make_norm(const GptOptions& options) {
       LayerWeightsOptions{.shape = {options.width}, .has_bias = options.norm == GptNorm::kLayerNorm});
 }
 
-torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const GptOptions& options) {
+torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const GptOptions& options,
+                        const ParallelAxis* shards) {
+  torch::Tensor weight = norm->weight;
+  torch::Tensor bias = norm->bias;
+  if (shards != nullptr) {  // Gradients are those of a shard, and are to be summed: in one piece.
+    const auto both = bias.defined() ? torch::stack({weight, bias}) : weight.unsqueeze(0);
+    const auto shared = shards->copy_to_parts(both).unbind(0);
+    weight = shared.front();
+    if (bias.defined()) bias = shared.back();
+  }
   if (options.norm == GptNorm::kRmsNorm)
-    return at::rms_norm(x, {options.width}, norm->weight, options.norm_epsilon);
-  return torch::layer_norm(x, {options.width}, norm->weight, norm->bias, options.norm_epsilon);
+    return at::rms_norm(x, {options.width}, weight, options.norm_epsilon);
+  return torch::layer_norm(x, {options.width}, weight, bias, options.norm_epsilon);
+}
+
+torch::Tensor dropout_in(const GptPass& pass, const torch::Tensor& x, double probability) {
+  if (!pass.is_training || probability == 0) return x;
+  if (pass.shards == nullptr) return torch::dropout(x, probability, /*train=*/true);
+  const RankRandom own = pass.shards->rank_random();
+  return torch::dropout(x, probability, /*train=*/true);
 }
 
 GptBlockImpl::GptBlockImpl(const GptOptions& options, size_t layer) : options_(options), layer_(layer) {
@@ -42,12 +58,17 @@ void GptBlockImpl::reset() {
   const int64_t keys = options_.num_key_value_heads * options_.head_width;
   attention_norm_ = register_module("attention_norm", make_norm(options_));
   qkv_ = make_linear("qkv", queries + 2 * keys, width, options_.has_attention_bias);
-  attention_output_ = make_linear("attention_output", width, queries, options_.has_attention_bias);
+  attention_output_ = make_output("attention_output", queries, options_.has_attention_bias);
   mlp_norm_ = register_module("mlp_norm", make_norm(options_));
   if (options_.activation == GptActivation::kSwiGlu)
     gate_ = make_linear("gate", options_.hidden_width, width, options_.has_mlp_bias);
   up_ = make_linear("up", options_.hidden_width, width, options_.has_mlp_bias);
-  down_ = make_linear("down", width, options_.hidden_width, options_.has_mlp_bias);
+  down_ = make_output("down", options_.hidden_width, options_.has_mlp_bias);
+}
+
+GptBlockImpl::Output GptBlockImpl::make_output(const std::string& name, int64_t inputs, bool has_bias) {
+  return [linear = make_linear(name, options_.width, inputs, has_bias)](const torch::Tensor& x,
+                                                                        const GptPass&) { return linear(x); };
 }
 
 GptBlockImpl::Linear GptBlockImpl::make_linear(const std::string& name, int64_t outputs, int64_t inputs,
@@ -69,10 +90,12 @@ std::shared_ptr<ColumnParallelLinearImpl> GptBlockImpl::cut_outputs(const Replic
                         std::make_shared<ColumnParallelLinearImpl>(axis, whole_parameters(name), options));
 }
 
-GptBlockImpl::Linear GptBlockImpl::cut_inputs(const ReplicaAxis& axis, const std::string& name) {
+GptBlockImpl::Output GptBlockImpl::cut_inputs(const ReplicaAxis& axis, const std::string& name) {
   const auto layer =
       replace_module(name, std::make_shared<RowParallelLinearImpl>(axis, whole_parameters(name)));
-  return [layer](const torch::Tensor& x) { return layer->forward(x); };
+  return [layer](const torch::Tensor& x, const GptPass& pass) {
+    return pass.shards != nullptr ? layer->forward_to_shards(x, 1) : layer->forward(x);
+  };
 }
 
 void GptBlockImpl::cut(const ReplicaAxis& axis) {
@@ -88,7 +111,8 @@ void GptBlockImpl::cut(const ReplicaAxis& axis) {
   options_.hidden_width /= axis.size();
 }
 
-torch::Tensor GptBlockImpl::to_parts(const torch::Tensor& x) const {
+torch::Tensor GptBlockImpl::to_parts(const torch::Tensor& x, const GptPass& pass) const {
+  if (pass.shards != nullptr) return pass.shards->gather_shards(x, 1);
   return cut_qkv_ != nullptr ? cut_qkv_->parallel_axis().copy_to_parts(x) : x;
 }
 
@@ -105,7 +129,7 @@ torch::Tensor GptBlockImpl::own_attention(const torch::Tensor& queries, const to
 torch::Tensor GptBlockImpl::attention(const torch::Tensor& x, const GptPass& pass) {
   const int64_t heads = options_.num_heads;
   const int64_t shared = options_.num_key_value_heads;
-  const auto qkv = qkv_(to_parts(x)).unflatten(-1, {heads + 2 * shared, options_.head_width});
+  const auto qkv = qkv_(to_parts(x, pass)).unflatten(-1, {heads + 2 * shared, options_.head_width});
   std::vector<torch::Tensor> parts;
   if (pass.rotary.is_defined()) {
     // Queries and keys are rotated together. split() joins gradients again in one piece, unlike narrow().
@@ -118,29 +142,32 @@ torch::Tensor GptBlockImpl::attention(const torch::Tensor& x, const GptPass& pas
   for (auto& part : parts) part = part.transpose(1, 2);
   if (pass.cache != nullptr) std::tie(parts[1], parts[2]) = pass.cache->append(layer_, parts[1], parts[2]);
   const auto attended = own_attention(parts[0], parts[1], parts[2], pass);
-  return attention_output_(attended.transpose(1, 2).flatten(2));
+  return attention_output_(attended.transpose(1, 2).flatten(2), pass);
 }
 
-torch::Tensor GptBlockImpl::mlp(const torch::Tensor& x) {
-  const auto copied = to_parts(x);
+torch::Tensor GptBlockImpl::mlp(const torch::Tensor& x, const GptPass& pass) {
+  const auto copied = to_parts(x, pass);
   const auto hidden = up_(copied);
   switch (options_.activation) {
     case GptActivation::kGelu:
-      return down_(torch::gelu(hidden));
+      return down_(torch::gelu(hidden), pass);
     case GptActivation::kGeluTanh:
-      return down_(torch::gelu(hidden, "tanh"));
+      return down_(torch::gelu(hidden, "tanh"), pass);
     case GptActivation::kSwiGlu:
       break;
   }
-  return down_(torch::silu(gate_(copied)) * hidden);
+  return down_(torch::silu(gate_(copied)) * hidden, pass);
 }
 
 torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass) {
   const auto dropout = [&](const torch::Tensor& added) {
-    return torch::dropout(added, options_.residual_dropout, pass.is_training);
+    return dropout_in(pass, added, options_.residual_dropout);
   };
-  const auto attended = x + dropout(attention(normalize(x, attention_norm_, options_), pass));
-  return attended + dropout(mlp(normalize(attended, mlp_norm_, options_)));
+  const auto normed = [&](const torch::Tensor& features, const LayerWeights& norm) {
+    return normalize(features, norm, options_, pass.shards);
+  };
+  const auto attended = x + dropout(attention(normed(x, attention_norm_), pass));
+  return attended + dropout(mlp(normed(attended, mlp_norm_), pass));
 }
 
 }  // namespace lockstep

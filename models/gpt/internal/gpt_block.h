@@ -27,11 +27,17 @@ struct GptPass {
   bool is_causal = true;
   bool is_training = false;
   GptCache* cache = nullptr;  ///< null: the tokens see each other alone
+  /// The axis along which each rank has a shard of the sequence between layers that are cut; null: the whole.
+  const ParallelAxis* shards = nullptr;
 };
 
 /// Makes the weights of the options' norm.
 LayerWeights make_norm(const GptOptions& options);
-torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const GptOptions& options);
+/// Normalizes all features, or those of this rank's shard of the sequence.
+torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const GptOptions& options,
+                        const ParallelAxis* shards);
+/// Drops features in training: the same on all ranks, or each rank's own of its shard.
+torch::Tensor dropout_in(const GptPass& pass, const torch::Tensor& x, double probability);
 
 /// A layer of a Gpt: x plus attention(norm(x)), and that plus mlp(norm(that)).
 ///
@@ -46,33 +52,35 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   /// Keeps the parameters of this rank's heads and hidden features only. The ranks along the axis then
   /// compute the layer together. Call it once, when the layer has its values. It cannot be cloned afterwards.
   void cut(const ReplicaAxis& axis);
-  /// Maps [B, T, width] to the same shape.
+  /// Maps [B, T, width], or this rank's shard of it, to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const GptPass& pass);
 
  private:
   using Linear = std::function<torch::Tensor(const torch::Tensor& x)>;
+  using Output = std::function<torch::Tensor(const torch::Tensor& x, const GptPass& pass)>;
 
   Linear make_linear(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias);
   LinearParameters whole_parameters(const std::string& name) const;
   std::shared_ptr<ColumnParallelLinearImpl> cut_outputs(const ReplicaAxis& axis, const std::string& name,
                                                         std::vector<int64_t> sections = {});
-  Linear cut_inputs(const ReplicaAxis& axis, const std::string& name);
-  torch::Tensor to_parts(const torch::Tensor& x) const;
+  Output make_output(const std::string& name, int64_t inputs, bool has_bias);
+  Output cut_inputs(const ReplicaAxis& axis, const std::string& name);
+  torch::Tensor to_parts(const torch::Tensor& x, const GptPass& pass) const;
   torch::Tensor own_attention(const torch::Tensor& queries, const torch::Tensor& keys,
                               const torch::Tensor& values, const GptPass& pass) const;
   torch::Tensor attention(const torch::Tensor& x, const GptPass& pass);
-  torch::Tensor mlp(const torch::Tensor& x);
+  torch::Tensor mlp(const torch::Tensor& x, const GptPass& pass);
 
   GptOptions options_;  ///< once it is cut, with this rank's heads and hidden width
   size_t layer_;
   std::shared_ptr<ColumnParallelLinearImpl> cut_qkv_;  ///< null: the layer is whole
   LayerWeights attention_norm_{nullptr};
   Linear qkv_;
-  Linear attention_output_;
+  Output attention_output_;
   LayerWeights mlp_norm_{nullptr};
   Linear gate_;  ///< for SwiGLU
   Linear up_;
-  Linear down_;
+  Output down_;
 };
 TORCH_MODULE(GptBlock);
 

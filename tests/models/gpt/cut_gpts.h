@@ -43,13 +43,14 @@ inline StrategyOptions cut_gpt_strategy(const Mesh& mesh) {
 
 /// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis. Every part of the model
 /// matters to its results.
-inline Gpt make_cut_gpt(ReplicaContext& replica, const Mesh& mesh, const GptOptions& options) {
+inline Gpt make_cut_gpt(ReplicaContext& replica, const Mesh& mesh, const GptOptions& options,
+                        GptCutOptions cut = {}) {
   torch::manual_seed(12);
   Gpt whole(options);
   whole->to(torch::kDouble);
   spread_parameters(whole);
   if (!mesh.has("tensor")) return whole;
-  Gpt own(options, replica.axis("tensor"));
+  Gpt own(options, replica.axis("tensor"), cut);
   own->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   const auto values = whole->named_parameters();
@@ -84,10 +85,11 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
 
 /// A training of such a model under a strategy.
 struct CutGptTraining {
-  CutGptTraining(Strategy& on, const GptOptions& options, const GptBlockRunner& runner = {})
+  CutGptTraining(Strategy& on, const GptOptions& options, const GptBlockRunner& runner = {},
+                 GptCutOptions cut = {})
       : strategy(on),
         model(on.scope([&](ReplicaContext& replica) {
-          Gpt gpt = make_cut_gpt(replica, on.mesh(), options);
+          Gpt gpt = make_cut_gpt(replica, on.mesh(), options, cut);
           gpt->set_block_runner(runner);
           return gpt;
         })),

@@ -41,11 +41,12 @@ class CutGptTest : public testing::TestWithParam<CutGptCase> {
 };
 
 /// Trains on both meshes, and expects equal losses and parameters.
-void expect_equal_training(const GptOptions& options, const Mesh& mesh, const GptBlockRunner& runner = {}) {
+void expect_equal_training(const GptOptions& options, const Mesh& mesh, const GptBlockRunner& runner = {},
+                           GptCutOptions how = {}) {
   MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kWholeMesh));
   CutGptTraining whole(whole_strategy, options);
   MirroredStrategy strategy(cpu_devices(mesh.size()), cut_gpt_strategy(mesh));
-  CutGptTraining cut(strategy, options, runner);
+  CutGptTraining cut(strategy, options, runner, how);
   double first = 0;
   double last = 0;
   for (int step = 0; step < kCutSteps; ++step) {
@@ -67,6 +68,14 @@ TEST_P(CutGptTest, TrainsAsTheWholeModelWithRecomputedBlocks) {
                         [](const auto& block, const auto& x) { return recompute(block, x); });
 }
 
+TEST_P(CutGptTest, TrainsOnShardsOfTheSequenceAsTheWholeModel) {
+  GptOptions longer = options();  // The length of sequences is one less than the longest.
+  longer.max_length = 9;
+  expect_equal_training(longer, mesh(), {}, {.shard_sequence = true});
+  expect_equal_training(longer, mesh(), [](const auto& block, const auto& x) { return recompute(block, x); },
+                        {.shard_sequence = true});
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, CutGptTest,
                          testing::Combine(testing::ValuesIn(cut_gpts()),
                                           testing::Values("tensor=2", "tensor=4", "data=2,tensor=2")),
@@ -76,12 +85,12 @@ class CutGptFamilyTest : public testing::TestWithParam<NamedGpt> {
  protected:
   /// Returns what `work` returns for the whole model on one device, and on each of two ranks that share it.
   template <typename Work>
-  auto on_both(const Work& work) const {
+  auto on_both(const Work& work, GptCutOptions how) const {
     MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(kWholeMesh));
     CutGptTraining whole(whole_strategy, GetParam().options);
     auto results = whole_strategy.run(work, whole.model).local_values();
     MirroredStrategy strategy(cpu_devices(2), cut_gpt_strategy({{"tensor", 2}}));
-    CutGptTraining cut(strategy, GetParam().options);
+    CutGptTraining cut(strategy, GetParam().options, {}, how);
     const auto of_ranks = strategy.run(work, cut.model).local_values();
     results.insert(results.end(), of_ranks.begin(), of_ranks.end());
     return results;
@@ -111,23 +120,26 @@ TEST_P(CutGptFamilyTest, BeginsWithPartsOfTheWholeModelsValues) {
 }
 
 TEST_P(CutGptFamilyTest, GathersLogitsWithTheirGradients) {
-  const auto results = on_both([](ReplicaContext&, Gpt& gpt) {
+  const auto logits_and_gradient = [](ReplicaContext&, Gpt& gpt) {
     const auto tokens = tokens_of_step(0, gpt->options());
     const auto logits = gpt(tokens);
     (logits * logits).sum().backward();
     const auto& of_norm = gpt->named_parameters()["blocks.0.attention_norm.weight"];
     return std::vector<torch::Tensor>{logits.detach(), of_norm.grad()};
-  });
-  for (size_t rank = 1; rank < results.size(); ++rank) {
-    EXPECT_EQ(results[rank][0].sizes(), (std::vector<int64_t>{4, 12, 32}));
-    for (size_t i = 0; i < 2; ++i)
-      EXPECT_TRUE(torch::allclose(results[rank][i], results[0][i], kCutTolerance, kCutTolerance))
-          << rank << " " << i;
+  };
+  for (const bool has_shards : {false, true}) {
+    const auto results = on_both(logits_and_gradient, {.shard_sequence = has_shards});
+    for (size_t rank = 1; rank < results.size(); ++rank) {
+      EXPECT_EQ(results[rank][0].sizes(), (std::vector<int64_t>{4, 12, 32}));
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_TRUE(torch::allclose(results[rank][i], results[0][i], kCutTolerance, kCutTolerance))
+            << rank << " " << i;
+    }
   }
 }
 
 TEST_P(CutGptFamilyTest, GeneratesTheTokensOfTheWholeModel) {
-  const auto results = on_both([](ReplicaContext&, Gpt& gpt) {
+  const auto tokens_of = [](ReplicaContext&, Gpt& gpt) {
     const std::vector<std::vector<int64_t>> prompts = {{1, 5, 9}, {2}, {30, 31, 0, 7, 7}};
     auto generated = generate(gpt, prompts, {.max_new_tokens = 6, .temperature = 0});
     auto generator = at::globalContext().defaultGenerator(torch::kCPU).clone();
@@ -141,18 +153,22 @@ TEST_P(CutGptFamilyTest, GeneratesTheTokensOfTheWholeModel) {
                                  .generator = generator});
     generated.insert(generated.end(), drawn.begin(), drawn.end());
     return generated;
-  });
-  for (size_t rank = 1; rank < results.size(); ++rank) EXPECT_EQ(results[rank], results[0]) << rank;
+  };
+  for (const bool has_shards : {false, true}) {
+    const auto results = on_both(tokens_of, {.shard_sequence = has_shards});
+    for (size_t rank = 1; rank < results.size(); ++rank) EXPECT_EQ(results[rank], results[0]) << rank;
+  }
 }
 
 TEST_P(CutGptFamilyTest, ReadsTokensWithACacheAsTheWholeModel) {
-  const auto results = on_both([](ReplicaContext&, Gpt& gpt) {
+  const auto logits_of = [](ReplicaContext&, Gpt& gpt) {
     GptCache cache(gpt->options(), {.batch_size = 4});
     const auto tokens = tokens_of_step(1, gpt->options());
     auto first = gpt->next_logits(tokens.narrow(1, 0, 5), cache);
     return torch::stack({first, gpt->next_logits(tokens.narrow(1, 5, 1), cache),
                          gpt->next_logits(tokens.narrow(1, 6, 3), cache)});
-  });
+  };
+  const auto results = on_both(logits_of, {});
   for (size_t rank = 1; rank < results.size(); ++rank)
     EXPECT_TRUE(torch::allclose(results[rank], results[0], kCutTolerance, kCutTolerance)) << rank;
 }
@@ -185,11 +201,13 @@ TEST(CutGptDropoutTest, VectorsOfAllRanksLoseTheSameElementsAsOnOneDevice) {
 }
 
 /// The losses and gradients of two steps of a model with dropout in attention, on each of two ranks.
-std::vector<std::vector<torch::Tensor>> steps_with_attention_dropout(const GptBlockRunner& runner) {
+std::vector<std::vector<torch::Tensor>> steps_with_attention_dropout(const GptBlockRunner& runner,
+                                                                     bool has_shards) {
   GptOptions options = cut_gpts()[1].options;
   options.attention_dropout = 0.4;
+  if (has_shards) options.embedding_dropout = options.residual_dropout = 0.3;
   MirroredStrategy strategy(cpu_devices(2), cut_gpt_strategy({{"tensor", 2}}));
-  CutGptTraining cut(strategy, options, runner);
+  CutGptTraining cut(strategy, options, runner, {.shard_sequence = has_shards});
   const auto results = strategy.run(
       [](ReplicaContext& replica, Gpt& gpt) {
         const auto state = [](at::Generator& generator) {
@@ -215,11 +233,11 @@ std::vector<std::vector<torch::Tensor>> steps_with_attention_dropout(const GptBl
   return results.local_values();
 }
 
-TEST(CutGptDropoutTest, HeadsDrawNumbersOfTheirRanksOwnThatRecomputationRepeats) {
-  const auto plain = steps_with_attention_dropout({});
-  const auto again = steps_with_attention_dropout({});
-  const auto recomputed =
-      steps_with_attention_dropout([](const auto& block, const auto& x) { return recompute(block, x); });
+void expect_own_numbers_that_are_repeated(bool has_shards) {
+  const auto plain = steps_with_attention_dropout({}, has_shards);
+  const auto again = steps_with_attention_dropout({}, has_shards);
+  const auto recomputed = steps_with_attention_dropout(
+      [](const auto& block, const auto& x) { return recompute(block, x); }, has_shards);
   ASSERT_EQ(plain.size(), 2U);
   const size_t second = plain[0].size() / 2;
   EXPECT_FALSE(plain[0][0].equal(plain[0][second])) << "both steps dropped the same";
@@ -231,6 +249,24 @@ TEST(CutGptDropoutTest, HeadsDrawNumbersOfTheirRanksOwnThatRecomputationRepeats)
           << rank << " " << i;
     }
   }
+}
+
+TEST(CutGptDropoutTest, HeadsDrawNumbersOfTheirRanksOwnThatRecomputationRepeats) {
+  expect_own_numbers_that_are_repeated(false);
+}
+
+TEST(CutGptDropoutTest, ShardsOfTheSequenceDrawNumbersOfTheirRanksOwnThatRecomputationRepeats) {
+  expect_own_numbers_that_are_repeated(true);
+}
+
+TEST(CutGptErrorsTest, SequencesThatTheRanksDoNotDivideAreRefused) {
+  MirroredStrategy strategy(cpu_devices(2), cut_gpt_strategy({{"tensor", 2}}));
+  CutGptTraining cut(strategy, cut_gpts()[0].options, {}, {.shard_sequence = true});
+  const auto message = message_of<InvalidArgument>([&] {
+    strategy.run([](ReplicaContext&, Gpt& gpt) { gpt(torch::zeros({2, 5}, torch::kLong)); }, cut.model);
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("[Gpt]"), HasSubstr("2 ranks along the axis tensor"),
+                             HasSubstr("got sequences of 5 tokens")));
 }
 
 TEST(CutGptShardsTest, AReplicaWithoutSequencesTakesPart) {

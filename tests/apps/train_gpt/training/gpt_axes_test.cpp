@@ -72,6 +72,20 @@ TEST(GptAxesTest, AModelOfAFileIsRefusedWithRanksThatWouldDo) {
                     HasSubstr("1 or 2 would do")));
 }
 
+TEST(GptAxesTest, ShardsOfTheSequenceNeedTheAxisAndALengthThatItsRanksDivide) {
+  GptTrainOptions options;
+  const auto check = [&](const std::string& mesh, int64_t length) {
+    check_sequence_parallel(parse_mesh(mesh), options, length);
+  };
+  EXPECT_NO_THROW(check("data=2", 7));
+  options.sequence_parallel = true;
+  EXPECT_NO_THROW(check(kMesh, 8));
+  EXPECT_THAT(message_of<UsageError>([&] { check("data=2", 8); }),
+              AllOf(HasSubstr("--sequence-parallel"), HasSubstr("axis tensor"), HasSubstr("but got data=2")));
+  EXPECT_THAT(message_of<UsageError>([&] { check("tensor=4", 30); }),
+              AllOf(HasSubstr("--sequence-length 30"), HasSubstr("28 or 32 would do")));
+}
+
 TEST(GptAxesTest, AnotherAxisThatCutsModelsIsRefused) {
   EXPECT_THAT(refusal_of("data=2,pipeline=2", divisible()), HasSubstr("but got pipeline"));
   EXPECT_THAT(refusal_of("inner=2:model,tensor=2", divisible()), HasSubstr("but got inner"));
