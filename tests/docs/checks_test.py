@@ -250,10 +250,10 @@ class ArchitectureTest(TreeTest):
         self.assertIn("expected runtime/base, but got runtime/workers", self.problem_with(page, base, ""))
         self.assertIn("expected runtime/base, but got runtime/workers", self.problem_with(page, base + workers, workers + base))
         self.assertIn("expected models, but got no more", self.problem_with(page, "| [`models`](../models/) | Models. | |\n", ""))
-        self.write("strategies/a.h", "")
+        self.write("training/a.h", "")
         problems = check_architecture.check(self.root)
-        self.assertIn("docs/architecture.md: table of rooms: expected strategies, but got no more", problems)
-        self.assertIn("docs/images/architecture_dark.svg: expected a box for strategies, but there is none", problems)
+        self.assertIn("docs/architecture.md: table of rooms: expected training, but got no more", problems)
+        self.assertIn("docs/images/architecture_dark.svg: expected a box for training, but there is none", problems)
 
     def test_a_room_that_is_described_wrongly_is_found(self):
         page = "docs/architecture.md"
