@@ -58,6 +58,7 @@ TEST(ContextMemoryTest, PeakOfARankFallsAsOneOverTheRanks) {
       // On one rank: inputs, output, their gradients, and what backward computes with.
       const int64_t alone = peak_of(1, tokens, is_causal);
       EXPECT_GE(alone, 8 * bytes_of(tokens));
+      RecordProperty(c10::str("peak_", tokens, "_1", is_causal ? "_causal" : ""), c10::str(alone));
       EXPECT_LE(alone, 14 * bytes_of(tokens) + kBuffers);
       for (const int ranks : {2, 4}) {
         const int64_t peak = peak_of(ranks, tokens, is_causal);
