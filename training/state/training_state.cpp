@@ -306,7 +306,8 @@ StateValue::Dict TrainingState::save_replicas(const NamedTensors& stacked_buffer
   std::vector<torch::Tensor> generators;
   const auto of_replicas = replica_generators(*strategy_);
   for (size_t local = 0; local < of_replicas.size(); ++local)
-    if (strategy_->is_first_of_replica(local)) generators.push_back(random_state_of(of_replicas[local]).cpu());
+    if (strategy_->is_first_of_replica(local))
+      generators.push_back(random_state_of(of_replicas[local]).cpu());
   const auto streams = gather_of_replicas(*strategy_, generators);
   StateValue::Dict replicas;
   replicas.add("count", strategy_->num_replicas_in_sync());
