@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +17,8 @@ void share_outputs(std::vector<Arrival>& arrivals, int first_rank) {
   for (size_t local = 0; local < arrivals.size(); ++local)
     if (arrivals[local].shared_output) sharing.push_back(local);
   if (sharing.empty()) return;
+  // Ranks in no such mode could not fill a tensor of a rank that is in inference mode.
+  const c10::InferenceMode ordinary(/*enabled=*/false);
   const at::NoGradGuard no_grad;
   const at::Tensor& part = arrivals[sharing[0]].inputs[0];
   const size_t num_ranks = arrivals[sharing[0]].outputs.size();

@@ -1,5 +1,6 @@
 #include "lockstep/runtime/collectives/shared_gather.h"
 
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -58,6 +59,20 @@ TEST_P(SharedGather, TakesPartsThatAreNotContiguousAndRequireAGradient) {
     EXPECT_FALSE(gather.whole->requires_grad());
     EXPECT_TRUE(torch::equal(*gather.whole, parts_of_all(num_ranks()).transpose(1, 2)));
   });
+}
+
+TEST_P(SharedGather, RanksMayBeInInferenceModeOrNot) {
+  for (int repetition = 0; repetition < 10; ++repetition) {
+    run([&](int rank, const BackendPointer& backend) {
+      for (const bool all : {false, true}) {
+        const c10::InferenceMode mode(all || rank % 2 == 0);
+        const auto gather = sharing_of(backend).gather_shared(part_of_rank(rank));
+        gather.work->wait();
+        EXPECT_FALSE(gather.whole->is_inference());
+        EXPECT_TRUE(torch::equal(*gather.whole, parts_of_all(num_ranks())));
+      }
+    });
+  }
 }
 
 TEST_P(SharedGather, RanksOfAProcessHaveTheSameMemory) {
