@@ -124,7 +124,7 @@ TEST_P(CutGptFamilyTest, GathersLogitsWithTheirGradients) {
     const auto tokens = tokens_of_step(0, gpt->options());
     const auto logits = gpt(tokens);
     (logits * logits).sum().backward();
-    const auto& of_norm = gpt->named_parameters()["blocks.0.attention_norm.weight"];
+    const auto of_norm = gpt->named_parameters()["blocks.0.attention_norm.weight"];
     return std::vector<torch::Tensor>{logits.detach(), of_norm.grad()};
   };
   for (const bool has_shards : {false, true}) {
