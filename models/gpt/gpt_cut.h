@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// How a Gpt is cut along an axis of the mesh.
+/// Options of cutting a Gpt along an axis of the mesh.
 struct GptCutOptions {
   /// Between layers that are cut, each rank has a shard of the sequence instead of all of it: activations
   /// then take a rank's share of the memory. The ranks must divide the length of sequences. Calls with a

@@ -50,7 +50,7 @@ void ContextParallelAttentionImpl::check(const torch::Tensor& q, const torch::Te
                                    v.scalar_type(), " ", v.sizes()));
   };
   const bool have_shapes = q.dim() == 4 && k.dim() == 4 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
-                           q.size(2) == k.size(2) && q.size(3) == k.size(3) && q.numel() >= 0;
+                           q.size(2) == k.size(2) && q.size(3) == k.size(3);
   if (!have_shapes || q.size(3) == 0) {
     fail("q of [batch, heads, tokens, head_dim], and k and v of [batch, kv_heads, tokens, head_dim]");
   }

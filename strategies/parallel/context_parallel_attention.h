@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// How ranks that have different tokens compute attention between all of them.
+/// The way in which ranks that have different tokens compute attention between all of them.
 enum class ContextMethod : uint8_t {
   /// Keys and values go around the ranks. Any number of heads will do. Memory is that of each rank's own
   /// tokens, a few times.

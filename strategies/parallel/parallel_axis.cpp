@@ -107,6 +107,15 @@ at::Tensor apply_to_parts(PartCollective collective, const BackendPointer& backe
   return result;
 }
 
+/// Calls `collective` with the backend of the ranks along the axis, and counts the time as waiting.
+template <typename Collective>
+auto on_ranks(const ReplicaCollectives& replica, const std::string& layer, const std::string& axis,
+              const Collective& collective) {
+  const BackendPointer backend = replica.backends(layer, axis).device;
+  const WaitClock::Wait wait(replica.waits());
+  return collective(backend);
+}
+
 }  // namespace
 
 ParallelAxis::ParallelAxis(std::string layer, const ReplicaAxis& axis, AxisRole role)
@@ -168,63 +177,67 @@ void ParallelAxis::refuse_capture(const std::string& operation) const {
 
 torch::Tensor ParallelAxis::copy_to_parts(const torch::Tensor& value) const {
   if (size() == 1) return value;
-  return apply_to_parts(PartCollective::kCopy, bound().backends(layer_, name()).device, value, 0);
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kCopy, backend, value, 0);
+  });
 }
 
 torch::Tensor ParallelAxis::sum_of_parts(const torch::Tensor& part) const {
   if (size() == 1) return part;
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  return apply_to_parts(PartCollective::kSum, backend, part, 0);
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kSum, backend, part, 0);
+  });
 }
 
 torch::Tensor ParallelAxis::gather_parts(const torch::Tensor& part, int64_t dim) const {
   if (size() == 1) return part;
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  return apply_to_parts(PartCollective::kGather, backend, part, at::maybe_wrap_dim(dim, part.dim()));
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kGather, backend, part, at::maybe_wrap_dim(dim, part.dim()));
+  });
 }
 
 torch::Tensor ParallelAxis::own_part(const torch::Tensor& value, int64_t dim) const {
   if (size() == 1) return value;
   dim = at::maybe_wrap_dim(dim, value.dim());
   share_of(value.size(dim), c10::str("a size of dimension ", dim));
-  return apply_to_parts(PartCollective::kOwnPart, bound().backends(layer_, name()).device, value, dim);
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kOwnPart, backend, value, dim);
+  });
 }
 
 torch::Tensor ParallelAxis::gather_shards(const torch::Tensor& shard, int64_t dim) const {
   if (size() == 1) return shard;
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  return apply_to_parts(PartCollective::kGatherShards, backend, shard, at::maybe_wrap_dim(dim, shard.dim()));
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kGatherShards, backend, shard,
+                          at::maybe_wrap_dim(dim, shard.dim()));
+  });
 }
 
 torch::Tensor ParallelAxis::sum_to_shards(const torch::Tensor& part, int64_t dim) const {
   if (size() == 1) return part;
   dim = at::maybe_wrap_dim(dim, part.dim());
   share_of(part.size(dim), c10::str("a size of dimension ", dim));
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  return apply_to_parts(PartCollective::kSumToShards, backend, part, dim);
+  return on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    return apply_to_parts(PartCollective::kSumToShards, backend, part, dim);
+  });
 }
 
 void ParallelAxis::maximum_(const torch::Tensor& value) const {
   if (size() == 1) return;
   const at::NoGradGuard no_grad;
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  std::vector<at::Tensor> tensors{value};
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::MAX;
-  backend->allreduce(tensors, options)->wait();
+  on_ranks(bound(), layer_, name(), [&](const BackendPointer& backend) {
+    std::vector<at::Tensor> tensors{value};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MAX;
+    backend->allreduce(tensors, options)->wait();
+  });
 }
 
 void ParallelAxis::sum_(const torch::Tensor& value) const {
   if (size() == 1) return;
   const at::NoGradGuard no_grad;
-  const auto backend = bound().backends(layer_, name()).device;
-  const WaitClock::Wait wait(bound().waits());
-  all_reduce_(*backend, ReduceOp::kSum, {value});
+  on_ranks(bound(), layer_, name(),
+           [&](const BackendPointer& backend) { all_reduce_(*backend, ReduceOp::kSum, {value}); });
 }
 
 }  // namespace lockstep

@@ -25,9 +25,6 @@ class LayerWeightsImpl : public torch::nn::Cloneable<LayerWeightsImpl> {
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// Returns x times the transposed weight, plus the bias.
-  torch::Tensor linear(const torch::Tensor& x) const { return torch::linear(x, weight, bias); }
-
   torch::Tensor weight;
   torch::Tensor bias;  ///< undefined if there is none
 

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// How scores of attention become weights.
+/// The rule by which scores of attention become weights.
 struct AttentionRule {
   double scale = 1.0;      ///< of scores q k^T
   bool is_causal = false;  ///< query i attends to keys 0 to i only

@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ContextAttention,
                                   (std::get<2>(info.param) ? "Causal" : "");
                          });
 
-/// What forward throws on rank 0 of two.
+/// Returns the message of the error that forward throws on two ranks.
 std::string refusal(const ContextParallelAttentionOptions& options, const std::vector<torch::Tensor>& inputs,
                     int64_t tokens, int order_ranks = 2) {
   MirroredStrategy strategy(cpu_devices(2), context_options(2));

@@ -112,6 +112,19 @@ Measured memory_after(const Case& layout, const MakeOptimizer& make_optimizer = 
   return memory_after(strategy, layout, make_optimizer);
 }
 
+/// Measures on two workers of one rank.
+std::vector<Measured> memory_of_workers(const Case& layout) {
+  std::vector<Measured> by_worker(2);
+  const auto errors = run_strategies(
+      {1, 1},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        by_worker[static_cast<size_t>(strategy.first_local_replica())] = memory_after(strategy, layout);
+      },
+      [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
+  expect_no_worker_failed(errors);
+  return by_worker;
+}
+
 void expect_near(int64_t measured, int64_t expected, const std::string& what) {
   EXPECT_GE(measured, expected) << what;
   EXPECT_LE(static_cast<double>(measured), std::ceil(static_cast<double>(expected) * (1 + kPadding))) << what;
@@ -194,14 +207,7 @@ TEST(MemoryOfRanksTest, UnitsThatAreKeptCountAtOnce) {
 
 TEST(MemoryOfRanksTest, WorkersShareNoUnits) {
   const Case layout{.replicas = 2, .stage = 3};
-  std::vector<Measured> by_worker(2);
-  const auto errors = run_strategies(
-      {1, 1},
-      [&](MultiWorkerMirroredStrategy& strategy) {
-        by_worker[static_cast<size_t>(strategy.first_local_replica())] = memory_after(strategy, layout);
-      },
-      [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
-  expect_no_worker_failed(errors);
+  const auto by_worker = memory_of_workers(layout);
   for (const auto& [ranks, all] : by_worker) {
     ASSERT_EQ(ranks.size(), 1U);
     EXPECT_EQ(ranks[0].predicted.value().gathered_units, 2 * kLayerBytes);
@@ -230,14 +236,7 @@ TEST(MemoryOfRanksTest, OnAMeshOnlyTheAxisOfTheShardingDivides) {
 
 TEST(MemoryOfRanksTest, WorkersMeasureTheirOwnRanks) {
   const Case layout{.replicas = 2, .stage = 2};
-  std::vector<Measured> by_worker(2);
-  const auto errors = run_strategies(
-      {1, 1},
-      [&](MultiWorkerMirroredStrategy& strategy) {
-        by_worker[static_cast<size_t>(strategy.first_local_replica())] = memory_after(strategy, layout);
-      },
-      [&](int, WorkerSetUp& worker) { worker.options = layout.options(); });
-  expect_no_worker_failed(errors);
+  const auto by_worker = memory_of_workers(layout);
   for (size_t worker = 0; worker < by_worker.size(); ++worker) {
     ASSERT_EQ(by_worker[worker].ranks.size(), 1U);
     const auto& rank = by_worker[worker].ranks[0];
