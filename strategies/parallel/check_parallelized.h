@@ -17,7 +17,8 @@
 namespace lockstep {
 
 struct CheckParallelizedOptions {
-  /// Largest difference from a tensor of the whole module, relative to the tensor's largest value.
+  /// Largest difference from a tensor of the whole module, relative to the tensor's largest value, or for
+  /// gradients to 0.01 of the largest of all gradients if that is more.
   double tolerance = 1e-4;
 };
 

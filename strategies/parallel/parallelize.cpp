@@ -156,7 +156,7 @@ ShardedParameter cut_in_place(const std::string& name, torch::Tensor parameter, 
   const torch::NoGradGuard no_grad;
   const torch::Tensor whole = parameter.detach().contiguous();
   const ShardedParameter place = place_of_part(name, whole, dim, sections, axis);
-  parameter.mutable_grad() = {};
+  parameter.mutable_grad() = torch::Tensor();
   parameter.set_data(part_of_cut(whole, place));
   return place;
 }
