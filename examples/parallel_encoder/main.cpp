@@ -28,7 +28,7 @@ TensorDataset sequences(int64_t count, uint64_t seed) {
   const auto most = torch::arange(count) % 4;
   const auto kinds =
       torch::cat({most.unsqueeze(1).expand({count, 4}), torch::arange(12).expand({count, 12}) % 4}, 1);
-  const auto order = torch::rand({count, 16}, generator).argsort(1);
+  const auto order = torch::rand({count, 16}, generator).argsort(1, /*descending=*/false);
   const auto tokens = kinds.gather(1, order) + 4 * torch::randint(8, {count, 16}, generator, torch::kLong);
   return {tokens, most};
 }
@@ -58,9 +58,7 @@ int main(int argc, char** argv) try {
   const auto sample = sequences(4, 3).get_batch({0, 1, 2, 3}).data;
   check_parallelized(
       strategy, "tensor", kPlan, [](ReplicaContext&) { return Encoder(); },
-      [&](ReplicaContext& replica, Encoder& model) {
-        return model->forward(sample.to(replica.device().torch_device()));
-      });
+      [&](ReplicaContext& replica, Encoder& model) { return model->forward(sample.to(replica.device())); });
   std::cout << "the parallelized encoder computes what the whole one does\n";
 
   torch::manual_seed(1);
