@@ -7,13 +7,18 @@
 
 #include <utility>
 
+#include "lockstep/runtime/replicas/internal/parameter_mark.h"
+
 namespace lockstep {
 namespace {
 
-/// LibTorch's place for data that goes with a tensor and with its aliases.
-struct ShardMark final : c10::BackendMeta {
-  explicit ShardMark(ShardedParameter shard) : shard(std::move(shard)) {}
-  const ShardedParameter shard;
+class ShardMark final : public ParameterMark {
+ public:
+  explicit ShardMark(ShardedParameter shard) : shard_(std::move(shard)) {}
+  const ShardedParameter* shard() const override { return &shard_; }
+
+ private:
+  const ShardedParameter shard_;
 };
 
 }  // namespace
@@ -84,8 +89,8 @@ void mark_shard(const at::Tensor& tensor, ShardedParameter shard) {
 
 const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
-  const auto* mark = dynamic_cast<const ShardMark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
-  return mark != nullptr ? &mark->shard : nullptr;
+  const auto* mark = dynamic_cast<const ParameterMark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
+  return mark != nullptr ? mark->shard() : nullptr;
 }
 
 const ShardedParameter* cut_of(const at::Tensor& tensor) {

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/strategies/parallel/parallelize.h"
+#include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/strategies/parallel/units_net.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/temporary_folder.h"
@@ -39,14 +41,23 @@ StrategyOptions cut_options_of(const Mesh& mesh, int stage = 0) {
           .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
 }
 
-/// A training of one of the nets under a strategy.
+/// Cuts the layers of WholeNet.
+const ParallelPlan kWholeNetPlan{{"embedding", RowwiseParallel{}},
+                                 {"up", ColwiseParallel{}},
+                                 {"down", RowwiseParallel{}},
+                                 {"head", ColwiseParallel{.gather_output = true}}};
+
+/// A training of one of the nets under a strategy. WholeNet is parallelized if the mesh has the axis
+/// tensor.
 template <typename Net>
 struct Trained {
   explicit Trained(Strategy& on)
       : strategy(on),
-        model(on.scope([&](ReplicaContext& replica) {
+        model(on.scope([&on](ReplicaContext& replica) {
           if constexpr (std::is_same_v<Net, WholeNet>) {
-            return WholeNet();
+            WholeNet net;
+            if (on.mesh().has("tensor")) parallelize(net, replica.axis("tensor"), kWholeNetPlan);
+            return net;
           } else if constexpr (std::is_same_v<Net, UnitsNet>) {
             return make_units_net(replica, on.sharding().axis);
           } else {
@@ -105,6 +116,10 @@ void with_each_layout(
     with_training<UnitsNet>(
         parse_mesh(mesh), [&](auto& training) { call(name, training); }, 3);
   }
+  for (const char* mesh : {"tensor=4", "data=2,tensor=2"}) {
+    with_training<WholeNet>(parse_mesh(mesh),
+                            [&](auto& training) { call(std::string("parallelized on ") + mesh, training); });
+  }
 }
 
 void expect_same_tensors(const std::string& a, const std::string& b) {
@@ -161,16 +176,13 @@ TEST(CutParameters, ATrainingResumesOnAnotherMesh) {
     training.train(3, 6);
     for (auto& net : training.model.local_values()) EXPECT_LE(difference_of_parts(net, whole), 1e-12);
   });
-  with_training<WholeNet>({{"data", 1}}, [&](auto& training) {
-    training.state.load(file);
-    training.train(3, 6);
-    EXPECT_LE(difference_of_parts(training.model.primary(), whole), 1e-12);
-  });
   const auto expect_resumed = [&](auto& training) {
     training.state.load(file);
     training.train(3, 6);
     for (auto& net : training.model.local_values()) EXPECT_LE(difference_of_parts(net, whole), 1e-12);
   };
+  for (const char* mesh : {"data=1", "tensor=4", "data=2,tensor=2"})  // whole, and parallelized
+    with_training<WholeNet>(parse_mesh(mesh), expect_resumed);
   for (const int stage : {1, 2})
     with_training<ParallelNet>({{"shard", 2}, {"tensor", 2}}, expect_resumed, stage);
   with_training<UnitsNet>({{"data", 2}, {"tensor", 2}}, expect_resumed, 3);
