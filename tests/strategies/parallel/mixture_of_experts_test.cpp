@@ -19,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr double kExact = 1e-12;
 
@@ -57,7 +57,7 @@ struct Case {
   MixtureOfExpertsOptions options;
 };
 
-class MixtureCases : public testing::TestWithParam<Case> {};
+class MixtureCases : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MixtureCases, EqualsALoopOverTokensAndExperts) {
   const auto& options = GetParam().options;
@@ -91,7 +91,7 @@ TEST_P(MixtureCases, EqualsALoopOverTokensAndExperts) {
 
 INSTANTIATE_TEST_SUITE_P(
     Options, MixtureCases,
-    testing::Values(
+    ::testing::Values(
         Case{"two_of_four", small_mixture()},
         Case{"switch", {.features = 6, .hidden_features = 10, .num_experts = 4, .experts_per_token = 1}},
         Case{"swiglu_without_bias",
