@@ -61,17 +61,20 @@ torch::Tensor cache_mask(const torch::Tensor& padding, int64_t length, int64_t n
 
 }  // namespace
 
-GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
-    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)) {
+GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
+    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)), expert_axis_(experts) {
   reset();
+  expert_axis_ = nullptr;
 }
 
 GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
     : options_(options_to_cut(options, axis)),
       wrap_(std::move(wrap)),
-      axis_(axis.size() > 1 ? &axis : nullptr) {
+      axis_(axis.size() > 1 ? &axis : nullptr),
+      expert_axis_(cut.experts) {
   reset();
   axis_ = nullptr;
+  expert_axis_ = nullptr;
   has_shards_ = cut.shard_sequence && vocabulary_ != nullptr;
 }
 
@@ -93,6 +96,10 @@ void GptImpl::initialize(const ModelPart& part) const {
 template <typename Impl>
 GptImpl::Part<Impl> GptImpl::wrap_part(const std::string& name, std::shared_ptr<Impl> module) const {
   const ModelPart part{name, module};
+  // Before it is wrapped: units do not gather the experts of other ranks.
+  if (auto* block = dynamic_cast<GptBlockImpl*>(module.get());
+      block != nullptr && block->experts() != nullptr && expert_axis_ != nullptr)
+    block->cut_experts(*expert_axis_);
   return {std::move(module), wrap_ ? wrap_(part) : WrappedPart{part.module}};
 }
 
@@ -174,7 +181,19 @@ std::shared_ptr<GptBlockImpl> GptImpl::block(size_t layer) const {
   return listed != nullptr ? listed : block_parts_[layer].module;
 }
 
-torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
+/// Takes the columns that blocks with experts append off again.
+void GptImpl::take_routing(torch::Tensor& x, GptLosses& routing) const {
+  const auto parts = x.split_with_sizes({options_.width, kRoutingColumns}, -1);
+  x = parts[0];
+  const auto of_layer = parts[1].mean(1).unbind(-1);
+  const auto add = [](torch::Tensor& sum, const torch::Tensor& loss) {
+    sum = sum.defined() ? sum + loss : loss;
+  };
+  add(routing.balance_losses, of_layer[0]);
+  add(routing.z_losses, of_layer[1]);
+}
+
+torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing) const {
   x = dropout_in(pass, x, options_.embedding_dropout);
   for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
     const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
@@ -184,6 +203,7 @@ torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
       return part.call(compute, input);
     };
     x = block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
+    if (pass.collects_routing) take_routing(x, *routing);
   }
   return x;
 }
@@ -204,16 +224,18 @@ torch::Tensor GptImpl::embed_sequence(const torch::Tensor& tokens, GptPass& pass
 }
 
 /// Returns the features of this rank's shard of the sequence, if the model divides it.
-torch::Tensor GptImpl::own_features(const torch::Tensor& tokens) const {
+torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* routing) const {
   check_tokens(tokens, options_.max_length);
   if (has_shards_ && tokens.size(1) % vocabulary_->axis().size() != 0) {
     throw InvalidArgument(c10::str("[Gpt] expected a length that the ", vocabulary_->axis().size(),
                                    " ranks along the axis ", vocabulary_->axis().name(),
                                    " divide, but got sequences of ", tokens.size(1), " tokens"));
   }
-  GptPass pass{.is_training = is_training(), .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
+  GptPass pass{.is_training = is_training(),
+               .collects_routing = routing != nullptr && options_.num_experts > 0,
+               .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
   const auto x = embed_sequence(tokens, pass);
-  return last_norm(run_blocks(x, pass), pass.shards);
+  return last_norm(run_blocks(x, pass, routing), pass.shards);
 }
 
 torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
@@ -233,11 +255,33 @@ torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
 }
 
 torch::Tensor GptImpl::losses(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  return losses_of(tokens, targets, nullptr);
+}
+
+GptLosses GptImpl::losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  GptLosses all;
+  all.losses = losses_of(tokens, targets, &all);
+  return all;
+}
+
+std::vector<RoutingStatistics> GptImpl::routing_statistics(bool reset) const {
+  std::vector<RoutingStatistics> statistics;
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
+    auto* experts = block(layer)->experts();
+    if (experts == nullptr) continue;
+    statistics.push_back(experts->statistics());
+    if (reset) experts->reset_statistics();
+  }
+  return statistics;
+}
+
+torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
+                                 GptLosses* routing) const {
   if (targets.sizes() != tokens.sizes()) {
     throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
                                          ", but got ", targets.sizes()));
   }
-  const auto x = own_features(tokens);
+  const auto x = own_features(tokens, routing);
   if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets, has_shards_);
   const auto losses =
       torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
@@ -282,8 +326,8 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   return logits(last_norm(x, nullptr));
 }
 
-Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
-    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
+Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
+    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap), experts)) {}
 
 Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
     : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut, std::move(wrap))) {}

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 
@@ -109,6 +110,9 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> block, UnitOptio
   Module::train(block_->is_training());  // Children, which come next, have flags of their own.
   Holders holders;
   mirror_module(*this, *block_, *unit_, holders);
+  for (const auto& parameter : this->parameters()) {
+    if (!gathers(parameter)) others_.emplace_back(parameter, *sharded_parameter_of(parameter));
+  }
 }
 
 ShardedModule::~ShardedModule() = default;
@@ -123,6 +127,11 @@ torch::OrderedDict<std::string, torch::Tensor> ShardedModule::whole_parameters()
   torch::OrderedDict<std::string, torch::Tensor> copies;
   for (const auto& [name, tensor] : unit_->named_parameters()) copies.insert(name, tensor.detach().clone());
   return copies;
+}
+
+bool ShardedModule::gathers(const torch::Tensor& shard) const {
+  const auto own = unit_->shards();
+  return std::any_of(own.begin(), own.end(), [&](const auto& other) { return other.is_same(shard); });
 }
 
 const UnitOptions& ShardedModule::unit_options() const {
@@ -172,6 +181,7 @@ void ShardedModule::to(torch::Device device, bool non_blocking) {
 
 void ShardedModule::follow_parameters() {
   unit_->follow_shards();
+  for (const auto& [shard, place] : others_) mark_shard(shard, place);  // Moving a parameter drops its mark.
 }
 
 BufferAggregation ShardedModule::buffer_aggregation(const std::string& name) const {
