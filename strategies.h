@@ -19,6 +19,8 @@
 #include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"
 #include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
+#include "lockstep/strategies/pipeline/pipeline_check.h"
+#include "lockstep/strategies/pipeline/pipeline_runner.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/strategies/training_steps.h"

@@ -61,15 +61,20 @@ torch::Tensor cache_mask(const torch::Tensor& padding, int64_t length, int64_t n
 
 }  // namespace
 
-GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
-    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)) {
+GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
+    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)), expert_axis_(experts) {
   reset();
+  expert_axis_ = nullptr;
 }
 
-GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
-    : options_(options_to_cut(options, axis)), axis_(axis.size() > 1 ? &axis : nullptr) {
+GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
+    : options_(options_to_cut(options, axis)),
+      wrap_(std::move(wrap)),
+      axis_(axis.size() > 1 ? &axis : nullptr),
+      expert_axis_(cut.experts) {
   reset();
   axis_ = nullptr;
+  expert_axis_ = nullptr;
   has_shards_ = cut.shard_sequence && vocabulary_ != nullptr;
 }
 
@@ -89,51 +94,69 @@ void GptImpl::initialize(const ModelPart& part) const {
 }
 
 template <typename Impl>
-GptImpl::Part<Impl> GptImpl::make_part(const std::string& name, std::shared_ptr<Impl> module) const {
+GptImpl::Part<Impl> GptImpl::wrap_part(const std::string& name, std::shared_ptr<Impl> module) const {
   const ModelPart part{name, module};
-  initialize(part);
+  // Before it is wrapped: units do not gather the experts of other ranks.
+  if (auto* block = dynamic_cast<GptBlockImpl*>(module.get());
+      block != nullptr && block->experts() != nullptr && expert_axis_ != nullptr)
+    block->cut_experts(*expert_axis_);
   return {std::move(module), wrap_ ? wrap_(part) : WrappedPart{part.module}};
 }
 
+std::shared_ptr<LayerWeightsImpl> GptImpl::initialized_table(const std::string& name, int64_t rows) const {
+  auto table = std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, options_.width}});
+  initialize({name, table});
+  return table;
+}
+
 GptImpl::Weights GptImpl::make_table(const std::string& name, int64_t rows) {
-  auto table = make_part(
-      name, std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, options_.width}}));
+  auto table = wrap_part(name, initialized_table(name, rows));
   register_module(name, table.wrapped.module);
   return table;
 }
 
-void GptImpl::cut_tokens() {
-  vocabulary_ = std::make_shared<CutVocabulary>(*axis_, tokens_.module->weight);
-  replace_module("tokens", vocabulary_->tokens().ptr());
+void GptImpl::make_tokens() {
+  if (axis_ == nullptr) {
+    tokens_ = make_table("tokens", options_.vocabulary_size);
+    return;
+  }
+  const auto whole = initialized_table("tokens", options_.vocabulary_size);
+  vocabulary_ = std::make_shared<CutVocabulary>(*axis_, whole->weight, wrap_);
+  register_module("tokens", vocabulary_->tokens());
   register_module("loss", vocabulary_->loss().ptr());
-  tokens_ = {};
 }
 
-void GptImpl::cut_head() {
-  vocabulary_->cut_head(*axis_, head_.module->weight);
-  replace_module("head", vocabulary_->head().ptr());
-  head_ = {};
+void GptImpl::make_block(size_t layer) {
+  const std::string name = c10::str("blocks.", layer);
+  auto block = std::make_shared<GptBlockImpl>(options_, layer);
+  initialize({name, block});
+  if (axis_ != nullptr) block->cut(*axis_);
+  block_parts_.push_back(wrap_part(name, std::move(block)));
+  blocks_->push_back(block_parts_.back().wrapped.module);
+}
+
+void GptImpl::make_head() {
+  if (axis_ == nullptr) {
+    head_ = make_table("head", options_.vocabulary_size);
+    return;
+  }
+  vocabulary_->cut_head(*axis_, initialized_table("head", options_.vocabulary_size)->weight, wrap_);
+  register_module("head", vocabulary_->head());
 }
 
 void GptImpl::reset() {
   if (vocabulary_ != nullptr)
     throw InvalidArgument("[Gpt] expected to clone a model that is not cut along an axis, but this one is");
-  tokens_ = make_table("tokens", options_.vocabulary_size);
-  if (axis_ != nullptr) cut_tokens();
+  make_tokens();
   if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
   blocks_ = register_module("blocks", torch::nn::ModuleList());
   block_parts_.clear();
-  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
-    block_parts_.push_back(make_part(c10::str("blocks.", layer),
-                                     std::make_shared<GptBlockImpl>(options_, static_cast<size_t>(layer))));
-    blocks_->push_back(block_parts_.back().wrapped.module);
-    if (axis_ != nullptr) block_parts_.back().module->cut(*axis_);
-  }
-  norm_ = make_part("norm", make_norm(options_).ptr());
+  for (int64_t layer = 0; layer < options_.num_layers; ++layer) make_block(static_cast<size_t>(layer));
+  const auto norm = make_norm(options_).ptr();
+  initialize({"norm", norm});
+  norm_ = wrap_part("norm", norm);
   register_module("norm", norm_.wrapped.module);
-  if (options_.has_tied_head) return;
-  head_ = make_table("head", options_.vocabulary_size);
-  if (axis_ != nullptr) cut_head();
+  if (!options_.has_tied_head) make_head();
 }
 
 torch::Tensor GptImpl::embed(const Weights& table, const torch::Tensor& indices) const {
@@ -158,7 +181,19 @@ std::shared_ptr<GptBlockImpl> GptImpl::block(size_t layer) const {
   return listed != nullptr ? listed : block_parts_[layer].module;
 }
 
-torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
+/// Takes the columns that blocks with experts append off again.
+void GptImpl::take_routing(torch::Tensor& x, GptLosses& routing) const {
+  const auto parts = x.split_with_sizes({options_.width, kRoutingColumns}, -1);
+  x = parts[0];
+  const auto of_layer = parts[1].mean(1).unbind(-1);
+  const auto add = [](torch::Tensor& sum, const torch::Tensor& loss) {
+    sum = sum.defined() ? sum + loss : loss;
+  };
+  add(routing.balance_losses, of_layer[0]);
+  add(routing.z_losses, of_layer[1]);
+}
+
+torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing) const {
   x = dropout_in(pass, x, options_.embedding_dropout);
   for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
     const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
@@ -168,6 +203,7 @@ torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
       return part.call(compute, input);
     };
     x = block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
+    if (pass.collects_routing) take_routing(x, *routing);
   }
   return x;
 }
@@ -188,16 +224,18 @@ torch::Tensor GptImpl::embed_sequence(const torch::Tensor& tokens, GptPass& pass
 }
 
 /// Returns the features of this rank's shard of the sequence, if the model divides it.
-torch::Tensor GptImpl::own_features(const torch::Tensor& tokens) const {
+torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* routing) const {
   check_tokens(tokens, options_.max_length);
   if (has_shards_ && tokens.size(1) % vocabulary_->axis().size() != 0) {
     throw InvalidArgument(c10::str("[Gpt] expected a length that the ", vocabulary_->axis().size(),
                                    " ranks along the axis ", vocabulary_->axis().name(),
                                    " divide, but got sequences of ", tokens.size(1), " tokens"));
   }
-  GptPass pass{.is_training = is_training(), .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
+  GptPass pass{.is_training = is_training(),
+               .collects_routing = routing != nullptr && options_.num_experts > 0,
+               .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
   const auto x = embed_sequence(tokens, pass);
-  return last_norm(run_blocks(x, pass), pass.shards);
+  return last_norm(run_blocks(x, pass, routing), pass.shards);
 }
 
 torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
@@ -217,11 +255,33 @@ torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
 }
 
 torch::Tensor GptImpl::losses(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  return losses_of(tokens, targets, nullptr);
+}
+
+GptLosses GptImpl::losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  GptLosses all;
+  all.losses = losses_of(tokens, targets, &all);
+  return all;
+}
+
+std::vector<RoutingStatistics> GptImpl::routing_statistics(bool reset) const {
+  std::vector<RoutingStatistics> statistics;
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
+    auto* experts = block(layer)->experts();
+    if (experts == nullptr) continue;
+    statistics.push_back(experts->statistics());
+    if (reset) experts->reset_statistics();
+  }
+  return statistics;
+}
+
+torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
+                                 GptLosses* routing) const {
   if (targets.sizes() != tokens.sizes()) {
     throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
                                          ", but got ", targets.sizes()));
   }
-  const auto x = own_features(tokens);
+  const auto x = own_features(tokens, routing);
   if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets, has_shards_);
   const auto losses =
       torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
@@ -266,10 +326,10 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   return logits(last_norm(x, nullptr));
 }
 
-Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
-    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
+Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
+    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap), experts)) {}
 
-Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
-    : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut)) {}
+Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
+    : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut, std::move(wrap))) {}
 
 }  // namespace lockstep

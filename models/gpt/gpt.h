@@ -16,6 +16,7 @@
 #include "lockstep/models/gpt/gpt_cut.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/models/parts/model_parts.h"
+#include "lockstep/strategies/parallel/mixture_of_experts.h"
 
 namespace lockstep {
 
@@ -25,6 +26,14 @@ class LayerWeightsImpl;
 class ParallelAxis;
 class ReplicaAxis;
 struct GptPass;
+
+/// What a Gpt is trained with.
+struct GptLosses {
+  torch::Tensor losses;  ///< of each token, [B, T]: see GptImpl::losses()
+  /// Of each sequence, [B], summed over the layers: see MixtureOfExperts. Undefined without experts.
+  torch::Tensor balance_losses;
+  torch::Tensor z_losses;
+};
 
 /// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
 /// recompute().
@@ -52,7 +61,12 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the token embeddings
   /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
   /// Wrapped parts compute the same values, with the same initial ones. Clones call it again.
-  explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {});
+  ///
+  /// With `experts`, an axis that cuts the batch, its ranks share the experts: see MixtureOfExperts. Calls
+  /// are then collectives, and the model cannot be cloned. Call it in a scope's factory. Throws
+  /// InvalidArgument as MixtureOfExperts does.
+  explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {},
+                   const ReplicaAxis* experts = nullptr);
   /// Makes this rank's part of a model that the ranks along an axis of the mesh, such as "tensor", compute
   /// together: some of the heads, of the hidden features and of the vocabulary. Names, shapes in checkpoints
   /// and initial values are those of the whole model. Inputs and results are the same on all ranks, and calls
@@ -64,7 +78,10 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   ///     auto model = strategy.scope([&](ReplicaContext& replica) {  // of a mesh data=2,tensor=2
   ///       return Gpt(options, replica.axis("tensor"));
   ///     });
-  GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
+  ///
+  /// `wrap` gets the rank's part of each part of the model, so that a model can be cut along a model axis and
+  /// consist of sharded units along another one.
+  GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -82,6 +99,12 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// nats. If the model is cut along an axis, no rank has the logits of all tokens. Throws as forward(), and
   /// for targets of another shape.
   torch::Tensor losses(const torch::Tensor& tokens, const torch::Tensor& targets) const;
+  /// The same, and the losses of its experts' routers.
+  GptLosses losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const;
+
+  /// Returns the routing statistics of this rank in each layer, since they were last reset, which `reset`
+  /// does now. Empty without experts.
+  std::vector<RoutingStatistics> routing_statistics(bool reset = false) const;
 
   /// Reads the tokens [B, T] that follow those in the cache, and adds them to it. Returns the logits of the
   /// token after the last one, [B, vocabulary_size]. Computes as in evaluation, without dropout and
@@ -112,22 +135,28 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
 
   void initialize(const ModelPart& part) const;
   template <typename Impl>
-  Part<Impl> make_part(const std::string& name, std::shared_ptr<Impl> module) const;
+  Part<Impl> wrap_part(const std::string& name, std::shared_ptr<Impl> module) const;
+  std::shared_ptr<LayerWeightsImpl> initialized_table(const std::string& name, int64_t rows) const;
   Weights make_table(const std::string& name, int64_t rows);
-  void cut_tokens();
-  void cut_head();
+  void make_tokens();
+  void make_block(size_t layer);
+  void make_head();
   torch::Tensor embed(const Weights& table, const torch::Tensor& indices) const;
   torch::Tensor embed_tokens(const torch::Tensor& tokens) const;
   torch::Tensor embed_sequence(const torch::Tensor& tokens, GptPass& pass) const;
-  torch::Tensor own_features(const torch::Tensor& tokens) const;
+  torch::Tensor losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
+                          GptLosses* routing) const;
+  torch::Tensor own_features(const torch::Tensor& tokens, GptLosses* routing = nullptr) const;
   torch::Tensor last_norm(const torch::Tensor& x, const ParallelAxis* shards) const;
   std::shared_ptr<GptBlockImpl> block(size_t layer) const;
-  torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass) const;
+  torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing = nullptr) const;
+  void take_routing(torch::Tensor& x, GptLosses& routing) const;
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
 
   GptOptions options_;
   PartWrapper wrap_;
-  const ReplicaAxis* axis_ = nullptr;  ///< along which the parts are cut, while they are made
+  const ReplicaAxis* axis_ = nullptr;         ///< along which the parts are cut, while they are made
+  const ReplicaAxis* expert_axis_ = nullptr;  ///< along which experts are shared, while they are made
   GptBlockRunner block_runner_;
   Weights tokens_;
   Weights positions_;  ///< none for rotary positions
@@ -145,8 +174,8 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
   using torch::nn::ModuleHolder<GptImpl>::ModuleHolder;
 
   Gpt() = default;
-  explicit Gpt(const GptOptions& options, PartWrapper wrap = {});
-  Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
+  explicit Gpt(const GptOptions& options, PartWrapper wrap = {}, const ReplicaAxis* experts = nullptr);
+  Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

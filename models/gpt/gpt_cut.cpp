@@ -44,7 +44,7 @@ std::optional<UncutGptSize> uncut_gpt_size(const GptOptions& given, int64_t rank
                         nearest_multiples(options.num_key_value_heads, ranks, heads, divides)};
   }
   const int64_t hidden = options.hidden_width;
-  if (hidden % ranks != 0)
+  if (hidden % ranks != 0 && options.num_experts == 0)  // Experts stay whole.
     return UncutGptSize{"hidden_width", hidden,
                         nearest_multiples(hidden, ranks, hidden + ranks, fits_always)};
   const int64_t tokens = options.vocabulary_size;

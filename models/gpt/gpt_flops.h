@@ -9,8 +9,8 @@ namespace lockstep {
 /// Returns how many floating-point operations the matrix products of a training step take for each token, in
 /// forward and backward, for sequences of `length` tokens: 6 N + 12 L H Q T (Chowdhery et al., "PaLM: Scaling
 /// Language Modeling with Pathways", 2022, appendix B), with L layers, H heads of width Q and sequences of T
-/// tokens. N are the parameters that tokens are multiplied with: all but tables that are only looked up. What
-/// is computed a second time to save memory does not count.
+/// tokens. N are the parameters that a token is multiplied with: all but tables that are only looked up, and
+/// experts that the token does not use. What is computed a second time to save memory does not count.
 ///
 /// Throws std::invalid_argument as complete_gpt_options(), and if `length` is below 1.
 ///

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMaxRows = int64_t{1} << 31;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = int64_t{1} << 16;
+constexpr int64_t kMaxExperts = int64_t{1} << 12;
 
 template <typename Value>
 [[noreturn]] void refuse(const char* option, const std::string& expected, Value given) {
@@ -47,6 +48,23 @@ void require_rotary(const RotaryOptions& rotary, int64_t head_width) {
   require_size("rotary.original_length", rotary.original_length, kMaxRows);
 }
 
+void require_experts(const GptOptions& options) {
+  if (options.num_experts == 0) {
+    if (options.num_shared_experts != 0)
+      refuse("num_shared_experts", "0 without num_experts", options.num_shared_experts);
+    return;
+  }
+  require_size("num_experts", options.num_experts, kMaxExperts);
+  if (options.experts_per_token < 1 || options.experts_per_token > options.num_experts) {
+    refuse("experts_per_token", fmt::format("from 1 to the num_experts {}", options.num_experts),
+           options.experts_per_token);
+  }
+  if (options.num_shared_experts < 0 || options.num_shared_experts > kMaxExperts)
+    refuse("num_shared_experts", fmt::format("from 0 to {}", kMaxExperts), options.num_shared_experts);
+  if (options.expert_capacity_factor != 0)
+    require_positive("expert_capacity_factor", options.expert_capacity_factor);
+}
+
 [[noreturn]] void refuse_family(GptFamily family, const char* what) {
   throw std::invalid_argument(fmt::format("[Gpt] expected options of {}, but got {}",
                                           family == GptFamily::kGpt2
@@ -77,6 +95,7 @@ GptOptions complete_gpt_options(GptOptions options) {
   require_size("num_heads * head_width", options.num_heads * options.head_width, kMaxWidth);
   if (options.hidden_width == 0) options.hidden_width = 4 * options.width;
   require_size("hidden_width", options.hidden_width, 4 * kMaxWidth);
+  require_experts(options);
   if (options.positions == GptPositions::kRotary) require_rotary(options.rotary, options.head_width);
   require_positive("norm_epsilon", options.norm_epsilon);
   require_dropout("embedding_dropout", options.embedding_dropout);
@@ -94,8 +113,15 @@ int64_t num_gpt_parameters(const GptOptions& given) {
   const int64_t rows = queries + 2 * options.num_key_value_heads * options.head_width;
   const int64_t attention = (rows + queries) * width + (options.has_attention_bias ? rows + width : 0);
   const int64_t into_hidden = options.activation == GptActivation::kSwiGlu ? 2 : 1;
-  const int64_t mlp =
-      (into_hidden + 1) * hidden * width + (options.has_mlp_bias ? into_hidden * hidden + width : 0);
+  const auto mlp_of = [&](int64_t hidden_width) {
+    return (into_hidden + 1) * hidden_width * width +
+           (options.has_mlp_bias ? into_hidden * hidden_width + width : 0);
+  };
+  int64_t mlp = mlp_of(hidden);
+  if (options.num_experts > 0) {
+    mlp = options.num_experts * (mlp + width);  // with the router's row
+    if (options.num_shared_experts > 0) mlp += mlp_of(options.num_shared_experts * hidden);
+  }
   const int64_t tables = options.vocabulary_size * (options.has_tied_head ? 1 : 2) +
                          (options.positions == GptPositions::kLearned ? options.max_length : 0);
   return tables * width + options.num_layers * (2 * norm + attention + mlp) + norm;
@@ -104,6 +130,10 @@ int64_t num_gpt_parameters(const GptOptions& given) {
 GptFamily gpt_family(const GptOptions& given) {
   const GptOptions options = complete_gpt_options(given);
   const bool has_swiglu = options.activation == GptActivation::kSwiGlu;
+  if (options.num_experts > 0) {
+    refuse_family(options.positions == GptPositions::kRotary ? GptFamily::kLlama : GptFamily::kGpt2,
+                  "a mixture of experts");
+  }
   if (options.positions == GptPositions::kRotary) {
     if (options.norm != GptNorm::kRmsNorm) refuse_family(GptFamily::kLlama, "LayerNorm");
     if (!has_swiglu) refuse_family(GptFamily::kLlama, "GELU");

@@ -60,6 +60,13 @@ struct GptOptions {
   bool has_attention_bias = true;
   bool has_mlp_bias = true;
   bool has_tied_head = false;  ///< the last layer has the weights of the token embeddings
+  /// MLPs of hidden_width in each layer, of which each token uses the likeliest experts_per_token; see
+  /// MixtureOfExperts. 0: one MLP for all tokens.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 2;
+  int64_t num_shared_experts = 0;  ///< MLPs of hidden_width that all tokens use besides
+  /// See MixtureOfExpertsOptions. 0: all tokens get their experts.
+  double expert_capacity_factor = 0;
   /// Dropout probabilities, in [0, 1). With attention_dropout, training takes LibTorch's unfused attention,
   /// which needs memory for all pairs of tokens.
   double embedding_dropout = 0;

@@ -125,10 +125,11 @@ ParallelAxis::ParallelAxis(std::string layer, const ReplicaAxis& axis, AxisRole 
                       : axis.role() == AxisRole::kContext
                           ? "which cuts sequences: its ranks have different tokens"
                           : "which cuts the batch: its ranks have different examples";
-  throw InvalidArgument(c10::str(
-      "[", layer_, "] expected an axis along which ",
-      role == AxisRole::kModel ? "models are cut, such as tensor" : "sequences are cut, such as context",
-      ", but got ", name().empty() ? "all replicas" : name(), ", ", given));
+  const char* expected = role == AxisRole::kModel     ? "along which models are cut, such as tensor"
+                         : role == AxisRole::kContext ? "along which sequences are cut, such as context"
+                                                      : "that cuts the batch, such as expert or data";
+  throw InvalidArgument(c10::str("[", layer_, "] expected an axis ", expected, ", but got ",
+                                 name().empty() ? "all replicas" : name(), ", ", given));
 }
 
 int64_t ParallelAxis::share_of(int64_t count, const std::string& what) const {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 
@@ -40,7 +41,7 @@ class ShardHolder final : public Module, public AggregatesBuffers {
 void append_parameters(const Module& module, const std::string& prefix,
                        std::vector<UnitParameter>& parameters) {
   for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-    bool is_known = is_shard(item.value());
+    bool is_known = is_slice(item.value());
     for (const auto& known : parameters) is_known = is_known || known.tensor.is_same(item.value());
     if (!is_known) parameters.push_back({prefix + item.key(), item.value()});
   }
@@ -55,7 +56,7 @@ using Holders = std::map<const Module*, std::shared_ptr<Module>>;
 /// Registers in `holder` what `original` has.
 void mirror_module(Module& holder, const Module& original, const ShardedUnit& unit, Holders& holders) {
   for (const auto& item : original.named_parameters(/*recurse=*/false)) {
-    const auto shard = is_shard(item.value()) ? item.value() : unit.shard_of(item.value());
+    const auto shard = is_slice(item.value()) ? item.value() : unit.shard_of(item.value());
     holder.register_parameter(item.key(), shard, shard.requires_grad());
   }
   for (const auto& item : original.named_buffers(/*recurse=*/false))
@@ -109,6 +110,9 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> block, UnitOptio
   Module::train(block_->is_training());  // Children, which come next, have flags of their own.
   Holders holders;
   mirror_module(*this, *block_, *unit_, holders);
+  for (const auto& parameter : this->parameters()) {
+    if (!gathers(parameter)) others_.emplace_back(parameter, *sharded_parameter_of(parameter));
+  }
 }
 
 ShardedModule::~ShardedModule() = default;
@@ -123,6 +127,11 @@ torch::OrderedDict<std::string, torch::Tensor> ShardedModule::whole_parameters()
   torch::OrderedDict<std::string, torch::Tensor> copies;
   for (const auto& [name, tensor] : unit_->named_parameters()) copies.insert(name, tensor.detach().clone());
   return copies;
+}
+
+bool ShardedModule::gathers(const torch::Tensor& shard) const {
+  const auto own = unit_->shards();
+  return std::any_of(own.begin(), own.end(), [&](const auto& other) { return other.is_same(shard); });
 }
 
 const UnitOptions& ShardedModule::unit_options() const {
@@ -172,6 +181,7 @@ void ShardedModule::to(torch::Device device, bool non_blocking) {
 
 void ShardedModule::follow_parameters() {
   unit_->follow_shards();
+  for (const auto& [shard, place] : others_) mark_shard(shard, place);  // Moving a parameter drops its mark.
 }
 
 BufferAggregation ShardedModule::buffer_aggregation(const std::string& name) const {

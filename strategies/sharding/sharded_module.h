@@ -129,6 +129,10 @@ class ShardedModule : public torch::nn::Module,
   /// Returns copies of the whole parameters, by name. A collective.
   torch::OrderedDict<std::string, torch::Tensor> whole_parameters();
 
+  /// Returns whether the unit gathers the parameter that this is a shard of. It does not gather what layers
+  /// of the block have cut themselves, such as experts.
+  bool gathers(const torch::Tensor& shard) const;
+
   const UnitOptions& unit_options() const;
   /// Returns how many ranks share the memory of the gathered parameters: those of the same process on CPUs.
   /// It is known from the first gather on, and 1 before.
@@ -170,6 +174,7 @@ class ShardedModule : public torch::nn::Module,
 
   std::shared_ptr<torch::nn::Module> block_;
   std::shared_ptr<ShardedUnit> unit_;
+  std::vector<std::pair<torch::Tensor, ShardedParameter>> others_;  // shards that it does not gather
 };
 
 /// Gives each sharded unit in `model` its name in the model, for errors.

@@ -101,9 +101,9 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
   std::unordered_map<const void*, int64_t> unit_of;
   const auto units = units_of(module);
   for (size_t i = 0; i < units.size(); ++i) {
-    // A unit inside this one comes later.
-    for (const auto& shard : units[i]->parameters())
-      unit_of[shard.unsafeGetTensorImpl()] = static_cast<int64_t>(i);
+    for (const auto& shard : units[i]->parameters()) {
+      if (units[i]->gathers(shard)) unit_of[shard.unsafeGetTensorImpl()] = static_cast<int64_t>(i);
+    }
   }
   // Shards of a single rank have no optimizer that knows them.
   if (!units.empty()) layout.stage = 3;
@@ -118,8 +118,8 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
     if (!seen.insert(key).second) continue;
     const auto unit = unit_of.find(key);
     const auto state = states.find(key);
-    layout.parameters.push_back({.elements = is_slice(parameter)
-                                                 ? sharded_parameter_of(parameter)->num_elements()
+    layout.parameters.push_back({.elements = unit != unit_of.end()
+                                                 ? sharded_parameter_of(parameter)->num_elements_along_axis()
                                                  : parameter.numel(),
                                  .element_bytes = static_cast<int64_t>(parameter.element_size()),
                                  .states = state == states.end() ? std::optional<int64_t>(0) : state->second,

@@ -37,7 +37,7 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, co
   const std::string axis = axis_of_parts(strategy.mesh());
   if (!axis.empty()) {
     const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
-    return prepared(options, Gpt(model_options, replica.axis(axis), cut));
+    return prepared(options, Gpt(model_options, replica.axis(axis), cut, sharded_parts(strategy, replica)));
   }
   return prepared(options, Gpt(model_options, sharded_parts(strategy, replica)));
 }

@@ -19,6 +19,30 @@ auto linear_by(const std::shared_ptr<Layer>& layer) {
   return [layer](const torch::Tensor& x) { return torch::linear(x, layer->weight, layer->bias); };
 }
 
+MixtureOfExpertsOptions mixture_of(const GptOptions& options) {
+  MixtureOfExpertsOptions mixture{.features = options.width,
+                                  .hidden_features = options.hidden_width,
+                                  .num_experts = options.num_experts,
+                                  .experts_per_token = options.experts_per_token,
+                                  .num_shared_experts = options.num_shared_experts,
+                                  .bias = options.has_mlp_bias,
+                                  // The loss shows it, which callbacks watch.
+                                  .refuses_not_finite = false};
+  if (options.expert_capacity_factor > 0) mixture.capacity_factor = options.expert_capacity_factor;
+  switch (options.activation) {
+    case GptActivation::kGelu:
+      mixture.activation = ExpertActivation::kGelu;
+      break;
+    case GptActivation::kGeluTanh:
+      mixture.activation = ExpertActivation::kGeluTanh;
+      break;
+    case GptActivation::kSwiGlu:
+      mixture.activation = ExpertActivation::kSwiGlu;
+      break;
+  }
+  return mixture;
+}
+
 }  // namespace
 
 LayerWeights make_norm(const GptOptions& options) {
@@ -60,6 +84,10 @@ void GptBlockImpl::reset() {
   qkv_ = make_linear("qkv", queries + 2 * keys, width, options_.has_attention_bias);
   attention_output_ = make_output("attention_output", queries, options_.has_attention_bias);
   mlp_norm_ = register_module("mlp_norm", make_norm(options_));
+  if (options_.num_experts > 0) {
+    experts_ = register_module("experts", MixtureOfExperts(mixture_of(options_)));
+    return;
+  }
   if (options_.activation == GptActivation::kSwiGlu)
     gate_ = make_linear("gate", options_.hidden_width, width, options_.has_mlp_bias);
   up_ = make_linear("up", options_.hidden_width, width, options_.has_mlp_bias);
@@ -103,11 +131,12 @@ void GptBlockImpl::cut(const ReplicaAxis& axis) {
   cut_qkv_ = cut_outputs(axis, "qkv", {options_.num_heads * options_.head_width, keys, keys});
   qkv_ = linear_by(cut_qkv_);
   attention_output_ = cut_inputs(axis, "attention_output");
+  options_.num_heads /= axis.size();
+  options_.num_key_value_heads /= axis.size();
+  if (!experts_.is_empty()) return;
   if (gate_) gate_ = linear_by(cut_outputs(axis, "gate"));
   up_ = linear_by(cut_outputs(axis, "up"));
   down_ = cut_inputs(axis, "down");
-  options_.num_heads /= axis.size();
-  options_.num_key_value_heads /= axis.size();
   options_.hidden_width /= axis.size();
 }
 
@@ -159,6 +188,14 @@ torch::Tensor GptBlockImpl::mlp(const torch::Tensor& x, const GptPass& pass) {
   return down_(torch::silu(gate_(copied)) * hidden, pass);
 }
 
+/// Experts see whole sequences, and are the same on the ranks of a layer that is cut.
+MixtureOutput GptBlockImpl::mix(const torch::Tensor& x, const GptPass& pass) const {
+  if (pass.shards == nullptr) return experts_.ptr()->mix(x, pass.is_training);
+  auto mixed = experts_.ptr()->mix(pass.shards->gather_parts(x, 1), pass.is_training);
+  mixed.output = pass.shards->own_part(mixed.output, 1);
+  return mixed;
+}
+
 torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass) {
   const auto dropout = [&](const torch::Tensor& added) {
     return dropout_in(pass, added, options_.residual_dropout);
@@ -167,7 +204,13 @@ torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass)
     return normalize(features, norm, options_, pass.shards);
   };
   const auto attended = x + dropout(attention(normed(x, attention_norm_), pass));
-  return attended + dropout(mlp(normed(attended, mlp_norm_), pass));
+  const auto mlp_input = normed(attended, mlp_norm_);
+  if (experts_.is_empty()) return attended + dropout(mlp(mlp_input, pass));
+  const auto mixed = mix(mlp_input, pass);
+  const auto output = attended + dropout(mixed.output);
+  if (!pass.collects_routing) return output;
+  const auto columns = torch::stack({mixed.balance_loss, mixed.z_loss}, -1).unsqueeze(1);
+  return torch::cat({output, columns.expand({-1, output.size(1), -1}).to(output.scalar_type())}, -1);
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "lockstep/models/gpt/internal/layer_weights.h"
 #include "lockstep/models/gpt/internal/rotary_positions.h"
 #include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/strategies/parallel/mixture_of_experts.h"
 #include "lockstep/strategies/parallel/parallel_linear.h"
 
 namespace lockstep {
@@ -26,6 +27,8 @@ struct GptPass {
   torch::Tensor mask;  ///< see AttentionOptions
   bool is_causal = true;
   bool is_training = false;
+  /// Whether blocks with experts append two columns to their result: see GptBlockImpl::forward().
+  bool collects_routing = false;
   GptCache* cache = nullptr;  ///< null: the tokens see each other alone
   /// The axis along which each rank has a shard of the sequence between layers that are cut; null: the whole.
   const ParallelAxis* shards = nullptr;
@@ -39,7 +42,11 @@ torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const 
 /// Drops features in training: the same on all ranks, or each rank's own of its shard.
 torch::Tensor dropout_in(const GptPass& pass, const torch::Tensor& x, double probability);
 
-/// A layer of a Gpt: x plus attention(norm(x)), and that plus mlp(norm(that)).
+/// Number of columns that a block appends if it collects routing.
+inline constexpr int64_t kRoutingColumns = 2;
+
+/// A layer of a Gpt: x plus attention(norm(x)), and that plus mlp(norm(that)), or a mixture of experts in the
+/// MLP's place.
 ///
 /// `qkv` has the rows of all query heads, then of all key heads, then of all value heads: one product instead
 /// of three. Each head is a run of head_width rows, so that a layer can be cut by heads.
@@ -52,8 +59,14 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   /// Keeps the parameters of this rank's heads and hidden features only. The ranks along the axis then
   /// compute the layer together. Call it once, when the layer has its values. It cannot be cloned afterwards.
   void cut(const ReplicaAxis& axis);
-  /// Maps [B, T, width], or this rank's shard of it, to the same shape.
+  /// Keeps this rank's experts only, as cut() does for heads. The layer must have experts.
+  void cut_experts(const ReplicaAxis& axis) { experts_->cut(axis); }
+  /// Maps [B, T, width], or this rank's shard of it, to the same shape. A block with experts appends the
+  /// balance loss and the z-loss of each sequence, to each of its tokens, if the pass collects them: what
+  /// calls blocks takes one tensor and returns one.
   torch::Tensor forward(const torch::Tensor& x, const GptPass& pass);
+  /// Returns null if the layer has one MLP.
+  MixtureOfExpertsImpl* experts() const { return experts_.is_empty() ? nullptr : experts_.ptr().get(); }
 
  private:
   using Linear = std::function<torch::Tensor(const torch::Tensor& x)>;
@@ -70,6 +83,7 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
                               const torch::Tensor& values, const GptPass& pass) const;
   torch::Tensor attention(const torch::Tensor& x, const GptPass& pass);
   torch::Tensor mlp(const torch::Tensor& x, const GptPass& pass);
+  MixtureOutput mix(const torch::Tensor& x, const GptPass& pass) const;
 
   GptOptions options_;  ///< once it is cut, with this rank's heads and hidden width
   size_t layer_;
@@ -81,6 +95,7 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   Linear gate_;  ///< for SwiGLU
   Linear up_;
   Output down_;
+  MixtureOfExperts experts_{nullptr};  ///< in place of the MLP
 };
 TORCH_MODULE(GptBlock);
 

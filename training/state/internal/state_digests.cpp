@@ -21,21 +21,35 @@ namespace {
 /// Digests of one replica's tensors.
 struct NamedDigests {
   std::vector<std::string> names;
-  torch::Tensor digests;  // int64 [names, 2], on the CPU
-  std::vector<char> are_cut;
+  torch::Tensor digests;          // int64 [names, 2], on the CPU
+  std::vector<std::string> axes;  // along which ranks have other parts, or empty
 };
 
-bool has_any(const torch::optim::Optimizer& optimizer, bool (*is_kind)(const torch::Tensor&)) {
-  const auto& groups = optimizer.param_groups();
-  return std::any_of(groups.begin(), groups.end(), [is_kind](const auto& group) {
-    return std::any_of(group.params().begin(), group.params().end(), is_kind);
-  });
+/// Returns the axis along which ranks have other parts of the tensor, or an empty name.
+std::string divided_along(const torch::Tensor& tensor) {
+  const auto* part = sharded_parameter_of(tensor);
+  return part == nullptr ? "" : part->axis;
 }
 
-/// Returns for each rank the first one that holds the same parts of cut parameters.
-std::vector<int> parts_of_ranks(const Mesh& mesh) {
+/// Returns the axis along which ranks have other parts of some of the optimizer's parameters: of slices, if
+/// it has some. An optimizer has slices along one axis, and parts along one dimension along one.
+std::string divided_along(const torch::optim::Optimizer& optimizer) {
+  std::string axis;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (is_slice(parameter)) return divided_along(parameter);
+      if (axis.empty()) axis = divided_along(parameter);
+    }
+  }
+  return axis;
+}
+
+/// Returns for each rank the first one that holds the same parts of parameters that are divided along an
+/// axis.
+std::vector<int> parts_of_ranks(const Mesh& mesh, const std::string& axis) {
   std::vector<int> parts(static_cast<size_t>(mesh.size()), 0);
-  for (const auto& group : mesh.gradient_groups())
+  if (!mesh.has(axis)) return parts;  // of a single rank
+  for (const auto& group : mesh.groups_across(axis))
     for (const int rank : group) parts[static_cast<size_t>(rank)] = group.front();
   return parts;
 }
@@ -67,29 +81,25 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
     if (!tensor.defined() || tensor.layout() != torch::kStrided) return false;
     all.names.push_back(name);
-    all.are_cut.push_back(0);
+    all.axes.emplace_back();
     digests.push_back(digest_of(tensor));
     return true;
   };
   for (const auto& item : module.named_parameters()) {
     if (!add("parameter " + item.key(), item.value())) continue;
-    if (is_slice(item.value())) digests.back()[0] = 0;  // replicas have other ones
-    all.are_cut.back() = is_cut(item.value()) ? 1 : 0;
+    all.axes.back() = divided_along(item.value());
     // A parameter that is not trained, such as a mask, may hold infinities on purpose.
     if (!item.value().requires_grad()) digests.back()[1] = 0;
   }
   if (optimizer != nullptr) {
-    const bool differs = has_any(*optimizer, is_slice);
-    const char has_cuts = has_any(*optimizer, is_cut) ? 1 : 0;
+    const std::string axis = divided_along(*optimizer);
     visit_tensors(StateValue(optimizer_state(*optimizer)),
                   [&](const std::string& name, const torch::Tensor& tensor) {
-                    if (!add("optimizer " + name, tensor)) return;
-                    if (differs) digests.back()[0] = 0;
-                    all.are_cut.back() = has_cuts;
+                    if (add("optimizer " + name, tensor)) all.axes.back() = axis;
                   });
     if (part != nullptr) {
       all.names.emplace_back("optimizer's part of the state");
-      all.are_cut.push_back(0);
+      all.axes.emplace_back();
       digests.push_back(digest_of_part(*optimizer, *part));
     }
   }
@@ -132,7 +142,12 @@ StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>&
   std::vector<torch::Tensor> own;
   for (const auto& of_replica : local.local_values()) own.push_back(of_replica.digests);
   const auto& first = local.local_values().front();
-  return {first.names, gather_of_replicas(strategy, own), first.are_cut, parts_of_ranks(strategy.mesh())};
+  StateDigests all{first.names, gather_of_replicas(strategy, own), first.axes, {}};
+  for (const auto& axis : all.axes) {
+    if (!axis.empty() && !all.parts.contains(axis))
+      all.parts.emplace(axis, parts_of_ranks(strategy.mesh(), axis));
+  }
+  return all;
 }
 
 void check_equal(const StateDigests& states, int64_t step) {
@@ -145,8 +160,9 @@ void check_equal(const StateDigests& states, int64_t step) {
   }
   for (size_t i = 0; i < states.names.size(); ++i) {
     std::map<int, std::vector<size_t>> groups;  // of ranks with the same bits
+    const auto* parts = states.axes[i].empty() ? nullptr : &states.parts.at(states.axes[i]);
     for (size_t rank = 0; rank < all.size(); ++rank)
-      groups[states.are_cut[i] ? states.parts[rank] : 0].push_back(rank);
+      groups[parts != nullptr ? parts->at(rank) : 0].push_back(rank);
     for (const auto& [part, ranks] : groups) {
       std::vector<int64_t> digests;
       for (const size_t rank : ranks) digests.push_back(all[rank].const_data_ptr<int64_t>()[2 * i]);

@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ namespace lockstep {
 struct StateDigests {
   std::vector<std::string> names;          ///< names of the tensors, such as `parameter dense.weight`
   std::vector<torch::Tensor> of_replicas;  ///< one int64 [names, 2] per rank, on the CPU
-  std::vector<char> are_cut;               ///< whether the tensor differs between a replica's ranks
-  std::vector<int> parts;                  ///< for each rank, the number of its parts among a replica's
+  std::vector<std::string> axes;           ///< of each tensor: along which ranks have other parts, or empty
+  /// For each of these axes and each rank, the first rank that has the same parts.
+  std::map<std::string, std::vector<int>> parts;
 };
 
 /// Computes the digests. `modules` and `optimizers` have one entry per local replica; there may be no

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
+
+namespace lockstep {
+
+struct ExpertWeightsOptions {
+  std::vector<int64_t> shape;  ///< of the weight: [outputs, inputs], or [experts, outputs, inputs]
+  bool bias = true;            ///< of the weight's shape without the inputs
+};
+
+/// The weights of a linear layer, or of the same layer of several experts, one after another. Along an axis
+/// of the mesh, each rank may have some of the experts: `weight` and `bias` are then slices of the stacked
+/// ones (see ShardedParameter).
+class ExpertWeightsImpl : public torch::nn::Cloneable<ExpertWeightsImpl> {
+ public:
+  /// Values are drawn as torch::nn::Linear draws them: uniformly, up to 1 / sqrt(inputs).
+  explicit ExpertWeightsImpl(ExpertWeightsOptions options);
+
+  void reset() override;
+  /// Keeps this rank's experts, whose number the ranks divide.
+  void cut(const ReplicaAxis& axis);
+
+  /// Returns each of this rank's experts' weight [outputs, inputs].
+  std::vector<torch::Tensor> weights() const;
+  /// Returns each of this rank's experts' bias [outputs], undefined if there is none.
+  std::vector<torch::Tensor> biases() const;
+
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
+  void pretty_print(std::ostream& stream) const override;
+
+  torch::Tensor weight;
+  torch::Tensor bias;  ///< undefined if there is none
+
+ private:
+  torch::Tensor own_experts(const std::string& name, const torch::Tensor& whole, const ReplicaAxis& axis);
+  void mark();
+
+  ExpertWeightsOptions options_;
+  int64_t experts_ = 1;                           ///< of this rank
+  std::map<std::string, ShardedParameter> cuts_;  ///< by parameter; empty if all experts are here
+};
+TORCH_MODULE(ExpertWeights);
+
+}  // namespace lockstep

@@ -1,0 +1,306 @@
+// Language models with experts. Oracles: the model with one MLP, and the same training on one device.
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/models/gpt/gpt_flops.h"
+#include "lockstep/models/gpt/gpt_generation.h"
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/replicas/rank_random.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/strategies/sharding/sharded_module.h"
+#include "lockstep/tests/models/gpt/small_gpts.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/worker_strategies.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kExpertSteps = 20;
+constexpr double kCloseExperts = 1e-12;
+
+GptOptions with_experts(GptOptions options, int64_t experts = 4, int64_t chosen = 2) {
+  options.num_experts = experts;
+  options.experts_per_token = chosen;
+  return options;
+}
+
+torch::Tensor tokens_of(const GptOptions& options, int64_t sequences, int step = 0) {
+  const int64_t length = options.max_length + 1;
+  return (torch::arange(sequences * length).reshape({sequences, length}) * 7 + 3 * step)
+      .square()
+      .remainder(options.vocabulary_size);
+}
+
+/// Puts the dense model's values into one with one expert.
+void copy_into_expert(const Gpt& dense, Gpt& gpt) {
+  const torch::NoGradGuard no_grad;
+  const auto values = dense->named_parameters();
+  for (auto& item : gpt->named_parameters()) {
+    std::string name = item.key();
+    if (name.find("router") != std::string::npos) continue;
+    const auto experts = name.find("experts.");
+    if (experts != std::string::npos) name.erase(experts, std::string("experts.").size());
+    item.value().copy_(values[name].reshape(item.value().sizes()));
+  }
+}
+
+class GptWithExperts : public ::testing::TestWithParam<NamedGpt> {};
+
+TEST_P(GptWithExperts, OneExpertIsTheMlp) {
+  torch::manual_seed(4);
+  Gpt dense(GetParam().options);
+  dense->to(torch::kDouble);
+  spread_parameters(dense);
+  Gpt gpt(with_experts(GetParam().options, 1, 1));
+  gpt->to(torch::kDouble);
+  spread_parameters(gpt);
+  copy_into_expert(dense, gpt);
+  const auto tokens = tokens_of(GetParam().options, 3);
+  const int64_t length = tokens.size(1) - 1;
+  const auto losses = gpt->losses_with_routing(tokens.narrow(1, 0, length), tokens.narrow(1, 1, length));
+  const auto expected = dense->losses(tokens.narrow(1, 0, length), tokens.narrow(1, 1, length));
+  EXPECT_LE((losses.losses - expected).abs().max().item<double>(), kCloseExperts);
+  // One for each layer.
+  EXPECT_LE((losses.balance_losses - 2).abs().max().item<double>(), kCloseExperts);
+  EXPECT_GT(losses.z_losses.min().item<double>(), 0);
+  EXPECT_FALSE(dense->losses_with_routing(tokens.narrow(1, 0, length), tokens.narrow(1, 1, length))
+                   .balance_losses.defined());
+}
+
+TEST_P(GptWithExperts, HasAsManyParametersAsItsOptionsSay) {
+  GptOptions shared = with_experts(GetParam().options, 6, 2);
+  shared.num_shared_experts = 2;
+  for (const auto& options : {with_experts(GetParam().options), shared}) {
+    int64_t count = 0;
+    for (const auto& parameter : Gpt(options)->parameters()) count += parameter.numel();
+    EXPECT_EQ(num_gpt_parameters(options), count);
+  }
+}
+
+TEST_P(GptWithExperts, OperationsAreThoseOfTheExpertsThatATokenUses) {
+  const GptOptions& dense = GetParam().options;
+  // Those of an MLP for each of the two, and of the router, 6 for each of its numbers. The results' biases
+  // count twice.
+  GptOptions wide = dense;
+  wide.hidden_width = 2 * 20;
+  const double bias = dense.has_mlp_bias ? 12.0 : 0.0;
+  EXPECT_DOUBLE_EQ(gpt_training_flops(with_experts(dense, 16, 2), 12),
+                   gpt_training_flops(wide, 12) + 2 * 6 * (16 * 12 + bias));
+}
+
+TEST_P(GptWithExperts, GenerationReadsTheCacheAsForwardReadsTheText) {
+  torch::manual_seed(4);
+  auto options = with_experts(GetParam().options);
+  options.expert_capacity_factor = 0.5;  // of training
+  Gpt gpt(options);
+  gpt->to(torch::kDouble);
+  spread_parameters(gpt);
+  gpt->eval();
+  const auto tokens = tokens_of(options, 2).narrow(1, 0, 9);
+  const auto expected = gpt->forward(tokens).select(1, 8);
+  gpt->train();  // which the cache does not care about
+  GptCache cache(gpt->options(), {.batch_size = 2, .capacity = 9});
+  torch::Tensor logits;
+  for (int64_t token = 0; token < 9; ++token) logits = gpt->next_logits(tokens.narrow(1, token, 1), cache);
+  EXPECT_LE((logits - expected).abs().max().item<double>(), 1e-10);
+}
+
+TEST_P(GptWithExperts, RecomputationChangesNothing) {
+  torch::manual_seed(4);
+  const auto options = with_experts(GetParam().options);
+  Gpt gpt(options);
+  gpt->to(torch::kDouble);
+  spread_parameters(gpt);
+  Gpt recomputed(std::dynamic_pointer_cast<GptImpl>(gpt->clone()));
+  recomputed->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
+  const auto tokens = tokens_of(options, 3);
+  const int64_t length = tokens.size(1) - 1;
+  for (auto& own : {gpt, recomputed}) {
+    const auto all = own->losses_with_routing(tokens.narrow(1, 0, length), tokens.narrow(1, 1, length));
+    (all.losses.sum() + 0.3 * all.balance_losses.sum() + 0.2 * all.z_losses.sum()).backward();
+  }
+  const auto expected = gpt->named_parameters();
+  for (const auto& item : recomputed->named_parameters())
+    EXPECT_TRUE(torch::equal(item.value().grad(), expected[item.key()].grad())) << item.key();
+  const auto statistics = recomputed->routing_statistics(/*reset=*/true);
+  ASSERT_EQ(statistics.size(), 2U);
+  for (const auto& of_layer : statistics) EXPECT_EQ(of_layer.load.sum().item<int64_t>(), 3 * length * 2);
+  EXPECT_EQ(recomputed->routing_statistics()[0].load.sum().item<int64_t>(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GptWithExperts, ::testing::ValuesIn(small_gpts()), name_of);
+
+TEST(GptExpertsTest, RefusesNumbersThatDoNotFit) {
+  const auto refused = [](GptOptions options) {
+    return message_of<std::invalid_argument>([&] { complete_gpt_options(options); });
+  };
+  EXPECT_THAT(refused(with_experts(small_gpt2(), 4, 5)),
+              HasSubstr("[Gpt] expected experts_per_token to be from 1 to the num_experts 4, but got 5"));
+  EXPECT_THAT(refused(with_experts(small_gpt2(), -1)), HasSubstr("num_experts to be from 1"));
+  GptOptions shared = small_gpt2();
+  shared.num_shared_experts = 1;
+  EXPECT_THAT(refused(shared), HasSubstr("num_shared_experts to be 0 without num_experts"));
+  GptOptions capacity = with_experts(small_gpt2());
+  capacity.expert_capacity_factor = -1;
+  EXPECT_THAT(refused(capacity), HasSubstr("expert_capacity_factor to be positive"));
+  EXPECT_THAT(message_of<std::invalid_argument>([] { gpt_family(with_experts(small_llama())); }),
+              HasSubstr("a mixture of experts"));
+}
+
+struct HowToCut {
+  std::string mesh;
+  bool has_units = false;
+  bool recomputes = false;
+  bool shards_sequence = false;
+};
+
+/// The rank's part of a model with values that do not depend on the mesh.
+Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const HowToCut& how) {
+  const auto mesh = parse_mesh(how.mesh);
+  // Workers of a test share the process's generator.
+  const auto generator = at::detail::createCPUGenerator(12);
+  const RankRandom apart(generator);
+  Gpt whole(options);
+  whole->to(torch::kDouble);
+  spread_parameters(whole);
+  const auto* experts = mesh.has("expert") ? &replica.axis("expert") : nullptr;
+  PartWrapper wrap;
+  if (how.has_units) {
+    wrap = [&](const ModelPart& part) {
+      auto unit = std::make_shared<ShardedModule>(part.module, along(replica.axis("expert")));
+      return WrappedPart{unit,
+                         [unit](const auto& function, const auto& x) { return unit->call(function, x); }};
+    };
+  }
+  Gpt own = mesh.has("tensor") ? Gpt(options, replica.axis("tensor"),
+                                     GptCutOptions{.shard_sequence = how.shards_sequence, .experts = experts})
+                               : Gpt(options, wrap, experts);
+  own->to(torch::kDouble);
+  if (how.recomputes)
+    own->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
+  const torch::NoGradGuard no_grad;
+  const auto values = whole->named_parameters();
+  for (auto& item : own->named_parameters()) {
+    const auto* part = sharded_parameter_of(item.value());
+    const auto& of_whole = values[item.key()];
+    item.value().copy_(part == nullptr ? of_whole
+                       : part->dim     ? part_of_cut(of_whole, *part)
+                                       : of_whole.flatten().narrow(0, part->offset, part->length));
+  }
+  return own;
+}
+
+double expert_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& optimizer, int step) {
+  optimizer.zero_grad();
+  const auto all = tokens_of(gpt->options(), 4, step);
+  const int64_t share = all.size(0) / replica.num_replicas();
+  const auto own = all.narrow(0, replica.replica_id() * share, share);
+  const int64_t length = own.size(1) - 1;
+  const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
+  const auto loss =
+      (losses.losses.mean(1) + 0.1 * losses.balance_losses + 0.01 * losses.z_losses).sum() / all.size(0);
+  loss.backward();
+  replica.apply_gradients(optimizer, {.clip_norm = 0.5});
+  return loss.item<double>();
+}
+
+/// Trains under the strategy, and returns the losses of all replicas and how much the parameters of ranks
+/// differ from their parts of `whole`, if it is given.
+struct ExpertGptTraining {
+  ExpertGptTraining(Strategy& on, const GptOptions& options, const HowToCut& how)
+      : strategy(on),
+        model(on.scope([&](ReplicaContext& replica) { return make_expert_gpt(replica, options, how); })),
+        // Keys' biases have no effect, and so gradients of about 1e-18.
+        adam(on.scope([&](ReplicaContext& replica) {
+          return torch::optim::AdamW(model[replica]->parameters(),
+                                     torch::optim::AdamWOptions(0.02).weight_decay(0.1).eps(1e-3));
+        })) {}
+  double step(int number) {
+    return strategy.reduce(ReduceOp::kSum, strategy.run(expert_gpt_step, model, adam, number));
+  }
+
+  Strategy& strategy;
+  Mirrored<Gpt> model;
+  Mirrored<torch::optim::AdamW> adam;
+};
+
+StrategyOptions expert_gpt_strategy(const HowToCut& how) {
+  StrategyOptions options{.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(how.mesh)};
+  if (how.has_units) options.sharding = {.stage = 3, .axis = "expert"};
+  return options;
+}
+
+void expect_gpt_training(Strategy& strategy, const GptOptions& options, const HowToCut& how) {
+  MirroredStrategy alone(cpu_devices(1), {.intra_op_threads = 1, .seed = 3});
+  ExpertGptTraining whole(alone, options, {.mesh = "data=1"});
+  ExpertGptTraining cut(strategy, options, how);
+  for (int step = 0; step < kExpertSteps; ++step)
+    ASSERT_NEAR(cut.step(step), whole.step(step), kCloseExperts) << "step " << step;
+  const auto expected = whole.model.primary()->named_parameters();
+  for (const auto& own : cut.model.local_values()) {
+    ASSERT_EQ(own->named_parameters().keys(), expected.keys());
+    for (const auto& item : own->named_parameters()) {
+      const auto* part = sharded_parameter_of(item.value());
+      const auto& values = expected[item.key()];
+      const auto of_rank = part == nullptr ? values
+                           : part->dim     ? part_of_cut(values, *part)
+                                           : values.flatten().narrow(0, part->offset, part->length);
+      if (of_rank.numel() == 0) continue;
+      EXPECT_LE((of_rank - item.value()).abs().max().item<double>(), kCloseExperts) << item.key();
+    }
+  }
+}
+
+class GptExpertTraining : public ::testing::TestWithParam<HowToCut> {};
+
+TEST_P(GptExpertTraining, EqualsThatOnOneDevice) {
+  for (GptOptions options : {with_experts(small_gpt2()), with_experts(small_llama())}) {
+    options.expert_capacity_factor = 0.8;
+    options.num_shared_experts = 1;
+    if (GetParam().mesh.find("tensor") != std::string::npos) {
+      options.num_heads = 4;
+      options.width = 16;
+      options.vocabulary_size = 32;
+    }
+    MirroredStrategy strategy(cpu_devices(parse_mesh(GetParam().mesh).size()),
+                              expert_gpt_strategy(GetParam()));
+    expect_gpt_training(strategy, options, GetParam());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, GptExpertTraining,
+    ::testing::Values(HowToCut{.mesh = "expert=2"}, HowToCut{.mesh = "expert=4", .recomputes = true},
+                      HowToCut{.mesh = "data=2,expert=2"},
+                      HowToCut{.mesh = "data=2,expert=2", .has_units = true, .recomputes = true}),
+    [](const auto& info) {
+      std::string name = info.param.mesh;
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+      return name + (info.param.has_units ? "_units" : "") + (info.param.recomputes ? "_recomputed" : "");
+    });
+
+TEST(GptExpertsTest, TrainsOverWorkersAsOnOneDevice) {
+  const HowToCut how{.mesh = "expert=2"};
+  expect_no_worker_failed(run_strategies(
+      {1, 1},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        expect_gpt_training(strategy, with_experts(small_llama()), how);
+      },
+      [&](int, WorkerSetUp& set_up) { set_up.options = expert_gpt_strategy(how); }));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+// Checkpoints, divergence checks and weights of models whose ranks have different experts. Any mesh reads any
+// other's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/tests/strategies/parallel/expert_net.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/temporary_folder.h"
+#include "lockstep/tests/support/worker_strategies.h"
+#include "lockstep/training/callbacks/divergence_check.h"
+#include "lockstep/training/checkpoints/weights_file.h"
+#include "lockstep/training/state/memory_of_ranks.h"
+#include "lockstep/training/state/state_dict.h"
+#include "lockstep/training/state/training_state.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+struct ExpertLayout {
+  std::string name;
+  std::string mesh;
+  std::string axis;  ///< of the experts; empty: all ranks have all
+  bool has_units = false;
+};
+
+const std::vector<ExpertLayout> kExpertLayouts = {{"one device", "data=1", ""},
+                                                  {"data=4", "data=4", ""},
+                                                  {"data=4, experts too", "data=4", "data"},
+                                                  {"expert=2", "expert=2", "expert"},
+                                                  {"expert=4", "expert=4", "expert"},
+                                                  {"data=2,expert=2", "data=2,expert=2", "expert"},
+                                                  {"expert=2,data=2", "expert=2,data=2", "expert"},
+                                                  {"in units", "data=2,expert=2", "expert", true}};
+
+StrategyOptions expert_strategy_of(const ExpertLayout& layout) {
+  StrategyOptions options{.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(layout.mesh)};
+  if (layout.has_units) options.sharding = {.stage = 3, .axis = layout.axis};
+  return options;
+}
+
+/// A training on a layout, with its state.
+struct TrainedExperts {
+  TrainedExperts(Strategy& on, const ExpertLayout& layout)
+      : strategy(on),
+        model(on.scope([&](ReplicaContext& replica) {
+          const auto* axis = layout.axis.empty() ? nullptr : &replica.axis(layout.axis);
+          return ExpertNet(ExpertNetParts{.experts = axis, .shards = layout.has_units ? axis : nullptr});
+        })),
+        adam(on.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); })),
+        state(on) {
+    state.add_model(model);
+    state.add_optimizer("adam", adam);
+  }
+  void train(int from, int to) {
+    for (int step = from; step < to; ++step) strategy.run(expert_step, model, adam, step);
+  }
+  std::vector<torch::optim::Optimizer*> optimizers() {
+    std::vector<torch::optim::Optimizer*> all;
+    for (auto& own : adam.local_values()) all.push_back(&own);
+    return all;
+  }
+  void check() { check_divergence(strategy, 7, module_pointers(model.local_values()), optimizers()); }
+
+  Strategy& strategy;
+  Mirrored<ExpertNet> model;
+  Mirrored<torch::optim::AdamW> adam;
+  TrainingState state;
+};
+
+struct LocalExperts {
+  explicit LocalExperts(const ExpertLayout& layout)
+      : strategy(cpu_devices(parse_mesh(layout.mesh).size()), expert_strategy_of(layout)),
+        training(strategy, layout) {}
+  MirroredStrategy strategy;
+  TrainedExperts training;
+};
+
+NamedTensors tensors_in(const std::string& path) {
+  NamedTensors tensors;
+  const StateValue state = load_state_file(path);
+  for (const char* part : {"model", "optimizers"}) {
+    visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
+                  [&](const std::string& name, const torch::Tensor& tensor) {
+                    tensors.emplace_back(std::string(part) + " " + name, tensor);
+                  });
+  }
+  return tensors;
+}
+
+void expect_tensors_within(const std::string& a, const std::string& b, double tolerance) {
+  const auto first = tensors_in(a);
+  const auto second = tensors_in(b);
+  ASSERT_EQ(first.size(), second.size());
+  ASSERT_GT(first.size(), 20U);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].first, second[i].first);
+    ASSERT_EQ(first[i].second.sizes(), second[i].second.sizes()) << first[i].first;
+    if (tolerance == 0) {
+      EXPECT_TRUE(torch::equal(first[i].second, second[i].second)) << first[i].first;
+    } else {
+      EXPECT_TRUE(torch::allclose(first[i].second, second[i].second, 0, tolerance)) << first[i].first;
+    }
+  }
+}
+
+TEST(ExpertStates, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
+  const TemporaryFolder folder;
+  std::vector<std::string> files;
+  for (const auto& layout : kExpertLayouts) {
+    SCOPED_TRACE(layout.name);
+    LocalExperts own(layout);
+    own.training.train(0, 2);
+    files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
+    own.training.state.save(files.back(), {});
+    expect_tensors_within(files.back(), files.front(), 1e-12);
+  }
+  for (const auto& layout : kExpertLayouts) {
+    LocalExperts own(layout);
+    for (const auto& file : files) {
+      SCOPED_TRACE(::testing::Message() << file << " on " << layout.name);
+      const auto again = folder.path() + "/again.pt";
+      own.training.state.load(file);
+      own.training.state.save(again, {});
+      expect_tensors_within(file, again, 0);
+    }
+  }
+}
+
+TEST(ExpertStates, ATrainingResumesOnAnotherMesh) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() + "/state.pt";
+  const auto whole = experts_on_one_device(6);
+  for (const auto& [begin, end] : std::vector<std::pair<size_t, size_t>>{{5, 4}, {4, 0}, {0, 6}, {7, 3}}) {
+    SCOPED_TRACE(::testing::Message() << kExpertLayouts[begin].name << " to " << kExpertLayouts[end].name);
+    LocalExperts first(kExpertLayouts[begin]);
+    first.training.train(0, 3);
+    first.training.state.save(file, {});
+    LocalExperts second(kExpertLayouts[end]);
+    second.training.state.load(file);
+    second.training.train(3, 6);
+    for (auto& net : second.training.model.local_values()) EXPECT_LE(difference_of_slices(net, whole), 1e-12);
+  }
+}
+
+TEST(ExpertStates, WorkersSaveWholeParameters) {
+  const TemporaryFolder folder;
+  const auto alone = folder.path() + "/alone.pt";
+  const auto together = folder.path() + "/together.pt";
+  const ExpertLayout layout{"", "data=2,expert=2", "expert"};
+  LocalExperts local(layout);
+  local.training.train(0, 2);
+  local.training.state.save(alone, {});
+  expect_no_worker_failed(run_strategies(
+      {1, 1, 1, 1},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        TrainedExperts training(strategy, layout);
+        training.train(0, 2);
+        training.state.save(together, {});
+      },
+      [&](int, WorkerSetUp& set_up) { set_up.options = expert_strategy_of(layout); }));
+  expect_tensors_within(alone, together, 1e-12);  // sums over workers have another order
+}
+
+TEST(ExpertStates, SavedWeightsAreThoseOfOneDevice) {
+  const TemporaryFolder folder;
+  const auto weights_on = [&](const ExpertLayout& layout) {
+    LocalExperts own(layout);
+    own.training.train(0, 2);
+    const auto file = folder.path() + "/weights.safetensors";
+    save_weights(file, own.strategy, own.training.model);
+    return load_weights(file);
+  };
+  const auto whole = weights_on(kExpertLayouts.front());
+  const auto cut = weights_on({"", "data=2,expert=2", "expert"});
+  ASSERT_EQ(cut.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(cut[i].first, whole[i].first);
+    ASSERT_EQ(cut[i].second.sizes(), whole[i].second.sizes());
+    EXPECT_TRUE(torch::allclose(cut[i].second, whole[i].second, 0, 1e-12)) << whole[i].first;
+  }
+}
+
+TEST(ExpertStates, DivergenceCheckComparesRanksThatHoldTheSame) {
+  LocalExperts own({"", "data=2,expert=2", "expert"});
+  auto& training = own.training;
+  training.train(0, 2);
+  EXPECT_NO_THROW(training.check());
+  const auto with_change = [&](torch::Tensor tensor, const std::string& ranks, const std::string& name) {
+    const torch::NoGradGuard no_grad;
+    const auto before = tensor.clone();
+    tensor.flatten()[0] += 1e-9;
+    EXPECT_THAT(message_of<InconsistentReplicas>([&] { training.check(); }),
+                AllOf(HasSubstr(name), HasSubstr(ranks)));
+    tensor.copy_(before);
+    EXPECT_NO_THROW(training.check());
+  };
+  auto& nets = training.model.local_values();
+  auto experts = nets[3]->block->experts->named_parameters();
+  with_change(experts["up.weight"], "replica 3 has other ones", "experts.up.weight");  // as on rank 1
+  with_change(experts["router.weight"], "replica 3 has other ones", "experts.router.weight");
+  auto& state = static_cast<torch::optim::AdamWParamState&>(*training.adam.local_values()[2].state().at(
+      nets[2]->block->experts->named_parameters()["down.weight"].unsafeGetTensorImpl()));
+  with_change(state.exp_avg(), "replica 2 has other ones", "optimizer");  // as on rank 0
+}
+
+TEST(ExpertStates, CountInTheMemoryOfARankByItsPart) {
+  LocalExperts own({"", "expert=4", "expert"});
+  own.training.train(0, 2);
+  const auto memory = memory_of_ranks(own.strategy, module_pointers(own.training.model.local_values()),
+                                      own.training.optimizers());
+  int64_t elements = 0;
+  for (const auto& item : own.training.model.primary()->named_parameters()) {
+    const auto* slice = sharded_parameter_of(item.value());
+    elements += slice != nullptr ? slice->num_elements() / 4 : item.value().numel();
+  }
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(double));
+  ASSERT_EQ(memory.size(), 4U);
+  for (const auto& rank : memory) {
+    for (const auto& parts : {rank.measured, rank.predicted.value()}) {
+      EXPECT_EQ(parts.parameters, bytes);
+      EXPECT_EQ(parts.gradients, bytes);
+      EXPECT_EQ(parts.optimizer_state, 2 * bytes);
+      EXPECT_EQ(parts.gathered_units, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
