@@ -41,6 +41,7 @@ constexpr std::array kKnownParts{
     KnownPart{"tensorflow", kOnCpu, kOnCpu, BenchmarkModel::kMobileNetV2},
     KnownPart{"memory", kOnCpu, kOnCpu},
     KnownPart{"sharding", kEverywhere, 0},
+    KnownPart{"tensor", kOnCpu | kOnSeveralGpus, 0, BenchmarkModel::kGpt},
     KnownPart{"recompute", kOnCpu | kOnOneGpu, 0, BenchmarkModel::kGpt},
     KnownPart{"start", kEverywhere, kOnCpu},
     // Each worker has a GPU of its own: NCCL does not connect processes that share one.
@@ -100,9 +101,11 @@ cxxopts::Options describe_flags() {
     ("parts", help_on_parts(),
       cxxopts::value<std::vector<std::string>>())
     ("replicas", "replicas of Lockstep and of its peers; with several --gpus one on each", number(defaults.num_replicas))
-    ("model", "mobilenet_v2, on images, or gpt, on tokens: 6 layers of width 384", cxxopts::value<std::string>()->default_value(defaults.workload.model_name()))
+    ("model", "mobilenet_v2, on images, or gpt, on tokens", cxxopts::value<std::string>()->default_value(defaults.workload.model_name()))
     ("global-batch-size", "images or sequences in a step, over all replicas (default: 64, or 8 of gpt)", cxxopts::value<int64_t>())
     ("sequence-length", "tokens in a sequence", number(defaults.workload.sequence_length))
+    ("layers", "layers of the GPT", number(defaults.workload.num_layers))
+    ("width", "width of the GPT's layers, a multiple of 64, the width of a head", number(defaults.workload.width))
     ("image-size", "height and width in pixels", number(defaults.workload.image_size))
     ("gpus", "measure on GPUs instead of the CPU: on one, such as gpu:0, which all replicas share, or on several, such as gpu:0,gpu:1, with one replica on each", cxxopts::value<std::vector<std::string>>())
     ("bfloat16", "compute forward and loss in bfloat16 by autocast, instead of float32")
@@ -125,6 +128,7 @@ cxxopts::Options describe_flags() {
     ("json", "write the results to this file as JSON, too", cxxopts::value<std::string>()->default_value(""))
     ("serve", "be the job bare, mirrored, independent, workers or worker for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
     ("sharding", "the stage of sharding, 0 to 3, of a job mirrored, workers or worker", number(defaults.sharding))
+    ("tensor", "the ranks that a GPT is cut among, of a job mirrored, workers or worker", number(defaults.tensor))
     ("help", "print this");
   // clang-format on
   return flags;
@@ -220,6 +224,11 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
     options.workload.global_batch_size = kGptBatchSize;
   }
   options.workload.sequence_length = at_least(flags, "sequence-length", 2);
+  options.workload.num_layers = at_least(flags, "layers", 1);
+  options.workload.width = at_least(flags, "width", kHeadWidth);
+  if (options.workload.width % kHeadWidth != 0)
+    throw std::invalid_argument("--width: expected a multiple of " + std::to_string(kHeadWidth) +
+                                ", but got " + std::to_string(options.workload.width));
   options.workload.image_size = at_least(flags, "image-size", 33);
   options.workload.dense_head = flags.count("dense-head") > 0;
   options.torch_python = flags["peer-torch-python"].as<std::string>();
@@ -232,6 +241,9 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   options.sharding = static_cast<int>(at_least(flags, "sharding", 0));
   if (options.sharding > 0 && options.serve.empty())
     throw std::invalid_argument("--sharding: expected --serve with it; --parts sharding compares all stages");
+  options.tensor = static_cast<int>(at_least(flags, "tensor", 1));
+  if (options.tensor > 1 && options.serve.empty())
+    throw std::invalid_argument("--tensor: expected --serve with it; --parts tensor compares it");
   if (options.workload.global_batch_size % options.num_replicas != 0) {
     throw std::invalid_argument("--global-batch-size: expected a multiple of --replicas (" +
                                 std::to_string(options.num_replicas) + "), but got " +

@@ -25,6 +25,7 @@ struct BenchmarkOptions {
   std::string json;   ///< a file for the results; empty: none
   std::string serve;  ///< the job to be, where this process is one: see own_job()
   int sharding = 0;   ///< of that job: a stage of ShardingOptions
+  int tensor = 1;     ///< of that job: ranks that the GPT is cut among
 };
 
 /// Reads the command line. Nothing where --help was asked for and has been printed. Throws

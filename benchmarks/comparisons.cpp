@@ -40,7 +40,8 @@ void compare_jobs(const BenchmarkOptions& options, const Workload& workload, int
                   const std::string& name, const Command& other_job, std::optional<Bar> bar, Report& report) {
   BenchmarkOptions with_count = options;
   with_count.num_replicas = num_replicas;
-  compare_own_job(with_count, workload, {replicas(num_replicas), "mirrored"}, name, other_job, bar, report);
+  compare_own_job(with_count, {replicas(num_replicas), own_job("mirrored", workload, num_replicas)}, name,
+                  other_job, bar, report);
 }
 
 // Keras's example has a different head from torchvision's model.
@@ -143,10 +144,10 @@ void compare_with_torch(const BenchmarkOptions& options, TorchPeer peer, Report&
 
 void compare_workers(const BenchmarkOptions& options, Report& report) {
   const Workload workload = torch_workload(options);
-  const OwnJob workers = workers_job(options);
+  const OwnJob workers = workers_job(options, workload);
   const bool on_cpu = workload.gpus.empty();
   const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
-  compare_own_job(options, workload, workers, replicas(options.num_replicas) + " in one process",
+  compare_own_job(options, workers, replicas(options.num_replicas) + " in one process",
                   own_job("mirrored", workload, options.num_replicas), bar_on_cpu(kWorkersAgainstOneProcess),
                   report);
   if (options.torch_python.empty()) {
@@ -154,7 +155,7 @@ void compare_workers(const BenchmarkOptions& options, Report& report) {
     return;
   }
   const auto compare = [&](TorchPeer peer, const Bar& bar) {
-    compare_own_job(options, workload, workers, torch_title(options, peer), torch_command(options, peer),
+    compare_own_job(options, workers, torch_title(options, peer), torch_command(options, peer),
                     bar_on_cpu(bar), report);
   };
   compare(TorchPeer::kAsInstalled, kWorkersAgainstTorch);

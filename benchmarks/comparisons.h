@@ -30,6 +30,9 @@ void compare_bucket_caps(const BenchmarkOptions& options, Report& report);
 /// replicas that hold all of it: in this process, and, of a GPT, as workers, which are also compared with
 /// PyTorch's ZeRO 1 and FSDP2 (if there is a Python that has them).
 void compare_sharding(const BenchmarkOptions& options, Report& report);
+/// One replica of a GPT that is cut among all ranks against a replica on each: in this process, and as
+/// workers, which are also compared with PyTorch's parallelize_module (if there is a Python that has it).
+void compare_tensor(const BenchmarkOptions& options, Report& report);
 /// One replica that computes each block of the GPT again in backward, against one that keeps the activations.
 void compare_recomputation(const BenchmarkOptions& options, Report& report);
 /// A peer's job against the same job of ours: one process of ours and of TensorFlow's, of PyTorch's one for

@@ -26,27 +26,28 @@ std::string replicas(int count) {
   return c10::str(count, count == 1 ? " replica" : " replicas");
 }
 
-OwnJob workers_job(const BenchmarkOptions& options, int sharding) {
-  std::string title = c10::str(options.num_replicas, " workers of 1 replica");
-  if (sharding > 0) title += c10::str(", sharding stage ", sharding);
-  return {std::move(title), "workers", sharding};
+OwnJob workers_job(const BenchmarkOptions& options, const Workload& workload) {
+  return {c10::str(options.num_replicas, " workers of 1 replica"),
+          own_job("workers", workload, options.num_replicas)};
 }
 
-void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
-                     const std::string& name, const Command& other_job, std::optional<Bar> bar,
-                     Report& report) {
+OwnJob sharded_workers_job(const BenchmarkOptions& options, const Workload& workload, int stage) {
+  OwnJob job = workers_job(options, workload);
+  return {c10::str(job.title, ", sharding stage ", stage), with_sharding(std::move(job.command), stage)};
+}
+
+void compare_own_job(const BenchmarkOptions& options, const OwnJob& own_job, const std::string& name,
+                     const Command& other_job, std::optional<Bar> bar, Report& report) {
   tell("starting " + name);
   RemoteTraining other(other_job);
-  tell("starting " + own_name.title);
-  Command own_command = own_job(own_name.name, workload, options.num_replicas);
-  if (own_name.sharding > 0) own_command = with_sharding(std::move(own_command), own_name.sharding);
-  RemoteTraining own(own_command);
+  tell("starting " + own_job.title);
+  RemoteTraining own(own_job.command);
   if (other.num_parameters() != own.num_parameters()) {
     throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
                                       " trains ", other.num_parameters(), " parameters and Lockstep ",
                                       own.num_parameters()));
   }
-  report.add_speed(own_name.title, name, measure_seconds(options, other, own), work_of(options), bar);
+  report.add_speed(own_job.title, name, measure_seconds(options, other, own), work_of(options), bar);
 }
 
 Workload torch_workload(const BenchmarkOptions& options) {

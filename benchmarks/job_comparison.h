@@ -35,20 +35,19 @@ AlternatingPairs measure_seconds(const BenchmarkOptions& options, Other& other, 
 /// Returns such as "2 replicas".
 std::string replicas(int count);
 
-/// A job of ours: its title in the report, its name for own_job(), and its stage of sharding.
+/// A job of ours: its title in the report, and its command.
 struct OwnJob {
   std::string title;
-  const char* name;
-  int sharding = 0;
+  Command command;
 };
 
-OwnJob workers_job(const BenchmarkOptions& options, int sharding = 0);
+OwnJob workers_job(const BenchmarkOptions& options, const Workload& workload);
+OwnJob sharded_workers_job(const BenchmarkOptions& options, const Workload& workload, int stage);
 
 /// Compares a job of ours with another one, called `name`, and adds the row to the report. Throws
 /// std::runtime_error if the two do not train equally many parameters.
-void compare_own_job(const BenchmarkOptions& options, const Workload& workload, const OwnJob& own_name,
-                     const std::string& name, const Command& other_job, std::optional<Bar> bar,
-                     Report& report);
+void compare_own_job(const BenchmarkOptions& options, const OwnJob& own_job, const std::string& name,
+                     const Command& other_job, std::optional<Bar> bar, Report& report);
 
 /// Returns the workload with the head of torchvision's model.
 Workload torch_workload(const BenchmarkOptions& options);

@@ -15,8 +15,10 @@ void add_flags(Command& job, const Workload& workload, int num_replicas) {
                         std::to_string(workload.global_batch_size)});
   // Programs that know one model have no flag for it.
   if (workload.model == BenchmarkModel::kGpt) {
-    job.arguments.insert(job.arguments.end(), {"--model", workload.model_name(), "--sequence-length",
-                                               std::to_string(workload.sequence_length)});
+    job.arguments.insert(
+        job.arguments.end(),
+        {"--model", workload.model_name(), "--sequence-length", std::to_string(workload.sequence_length),
+         "--layers", std::to_string(workload.num_layers), "--width", std::to_string(workload.width)});
   } else {
     job.arguments.insert(job.arguments.end(), {"--image-size", std::to_string(workload.image_size)});
   }
@@ -60,6 +62,16 @@ Command with_own_allocator(Command job) {
 
 Command with_sharding(Command job, int stage) {
   job.arguments.insert(job.arguments.end(), {"--sharding", std::to_string(stage)});
+  return job;
+}
+
+Command with_tensor_axis(Command job, int ranks) {
+  job.arguments.insert(job.arguments.end(), {"--tensor", std::to_string(ranks)});
+  return job;
+}
+
+Command with_torch_tensor(Command job) {
+  job.arguments.emplace_back("--tensor");
   return job;
 }
 

@@ -14,6 +14,9 @@ Command own_job(const std::string& name, const Workload& workload, int num_repli
 /// Our job mirrored, workers or worker with a stage of ShardingOptions.
 Command with_sharding(Command job, int stage);
 
+/// Our job mirrored, workers or worker with a GPT that is cut among so many ranks.
+Command with_tensor_axis(Command job, int ranks);
+
 /// PyTorch's DistributedDataParallel, one process for each replica, with `python` and its program in the
 /// folder `peers`: over Gloo on the CPU, over NCCL on GPUs, of which each replica takes one.
 Command torch_job(const std::string& python, const std::string& peers, const Workload& workload,
@@ -25,6 +28,9 @@ Command with_own_allocator(Command job);
 /// PyTorch's job with its state divided among the ranks: `way` is zero1 (ZeroRedundancyOptimizer) or fsdp2
 /// (fully_shard, a block a unit).
 Command with_torch_sharding(Command job, const std::string& way);
+
+/// PyTorch's job with a GPT that is cut among its ranks, by parallelize_module.
+Command with_torch_tensor(Command job);
 
 /// PyTorch's job with its model under torch.compile.
 Command with_compiled_model(Command job);

@@ -15,7 +15,8 @@ using measurement::peak_memory_bytes;
 
 std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
   if (options.serve == "bare") return make_bare_loop(options.workload);
-  const StrategyLoopOptions of_strategy{.num_replicas = options.num_replicas, .sharding = options.sharding};
+  const StrategyLoopOptions of_strategy{
+      .num_replicas = options.num_replicas, .tensor = options.tensor, .sharding = options.sharding};
   if (options.serve == "mirrored") return make_strategy_loop(options.workload, of_strategy);
   if (options.serve == "independent") return make_independent_loops(options.workload, options.num_replicas);
   if (options.serve == "workers") return make_workers_loop(options.workload, of_strategy);

@@ -32,8 +32,8 @@ void compare_sharded_workers(const BenchmarkOptions& options, Report& report) {
   const bool on_cpu = workload.gpus.empty();
   const auto bar_on_cpu = [&](const Bar& bar) { return on_cpu ? std::optional(bar) : std::nullopt; };
   Command whole = own_job("workers", workload, options.num_replicas);
-  compare_own_job(options, workload, workers_job(options, 3), workers_job(options).title, whole,
-                  bar_on_cpu(kStage3OfWorkers), report);
+  compare_own_job(options, sharded_workers_job(options, workload, 3), workers_job(options, workload).title,
+                  whole, bar_on_cpu(kStage3OfWorkers), report);
   if (options.torch_python.empty()) {
     report.add_not_measured("sharding of workers against PyTorch", "no --peer-torch-python");
     return;
@@ -45,7 +45,7 @@ void compare_sharded_workers(const BenchmarkOptions& options, Report& report) {
       Command job = with_torch_sharding(
           torch_command(options, is_tuned ? TorchPeer::kSameAllocator : TorchPeer::kAsInstalled), way);
       const auto bar = bar_on_cpu(is_tuned ? kStage3AgainstTunedFsdp : kStage3AgainstFsdp);
-      compare_own_job(options, workload, workers_job(options, stage),
+      compare_own_job(options, sharded_workers_job(options, workload, stage),
                       torch_sharding_title(options, way, is_tuned), job, stage == 3 ? bar : std::nullopt,
                       report);
     }

@@ -24,10 +24,10 @@ using measurement::today;
 
 void print_setting(const BenchmarkOptions& options) {
   const Workload& workload = options.workload;
-  const std::string work =
-      workload.model == BenchmarkModel::kGpt
-          ? fmt::format("A GPT of 10.9 million parameters, sequences of {},", workload.sequence_length)
-          : fmt::format("MobileNetV2, {0}x{0} pixels,", workload.image_size);
+  const std::string work = workload.model == BenchmarkModel::kGpt
+                               ? fmt::format("A GPT of {} layers of width {}, sequences of {},",
+                                             workload.num_layers, workload.width, workload.sequence_length)
+                               : fmt::format("MobileNetV2, {0}x{0} pixels,", workload.image_size);
   std::cout << today() << ", " << describe_machine() << "; " << describe_allocator() << ".\n"
             << work << " on " << (options.workload.gpus.empty() ? "the CPU" : options.workload.gpu_list())
             << ", " << (options.workload.bfloat16 ? "bfloat16 by autocast" : "float32") << ", global batch "
@@ -74,6 +74,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"ops", compare_cross_device_ops},
       {"memory", compare_memory},
       {"sharding", compare_sharding},
+      {"tensor", compare_tensor},
       {"recompute", compare_recomputation},
       {"start", measure_starts},
       {"workers", compare_workers},

@@ -43,6 +43,10 @@ set(lockstep_with_zstd OFF)
 if(TARGET lockstep_zstd)
   set(lockstep_with_zstd ON)
 endif()
+set(lockstep_with_ipsec_mb OFF)
+if(lockstep_ipsec_mb_library)
+  set(lockstep_with_ipsec_mb ON)
+endif()
 set(lockstep_with_prometheus OFF)
 if(lockstep_prometheus_library)
   set(lockstep_with_prometheus ON)
@@ -57,5 +61,5 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/LockstepOpenSSL.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepTorch.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepCuda.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepHwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepPrometheus.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LockstepTextLibraries.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepTextLibraries.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepIpsecMb.cmake
   DESTINATION ${lockstep_package_folder})

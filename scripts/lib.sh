@@ -10,9 +10,12 @@ readonly libtorch_cuda=13 libtorch_driver=580
 # scripts/packages/ lists the Python packages that are fetched, LibTorch among them, in versions for this Python.
 readonly test_python_version=3.11
 
-readonly packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
+packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev)
+# Intel's library for encryption is of this architecture only.
+[[ $(dpkg --print-architecture 2>/dev/null) != amd64 ]] || packages_to_build+=(libipsec-mb-dev)
+readonly packages_to_build
 readonly packages_to_sanitize=(clang libclang-rt-dev)
 readonly packages_to_test=(clang-format clang-tidy iproute2 openmpi-bin chromium doxygen tmux zstd python3-yaml shellcheck munge openssl)
 readonly packages_for_slurm=(slurmctld slurmd slurm-client munge iproute2 util-linux)

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
 namespace {

@@ -73,6 +73,12 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
   StrategyOptions result;
   if (share_a_gpu(workload, options)) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
+  if (options.tensor > 1) {
+    if (options.num_replicas % options.tensor != 0)
+      throw std::invalid_argument(c10::str("[benchmark] expected a multiple of ", options.tensor,
+                                           " ranks for the axis tensor, but got ", options.num_replicas));
+    result.mesh = Mesh{{"data", options.num_replicas / options.tensor}, {"tensor", options.tensor}};
+  }
   result.sharding.stage = options.sharding;
   result.communication.gradient_compression = make_gradient_compression(options.gradient_compression);
   return result;
@@ -98,6 +104,7 @@ class StrategyLoop : public TrainingLoop {
         overlaps_(options.overlaps),
         strategy_(make_strategy(workload, options)),
         model_(strategy_->scope([&](ReplicaContext& replica) {
+          if (options.tensor > 1) return WorkloadModel(workload, replica.axis("tensor"));
           const auto& sharding = strategy_->sharding();
           return WorkloadModel(workload, sharding.stage == 3
                                              ? units_of_blocks(along(replica.axis(sharding.axis)))
@@ -131,24 +138,31 @@ class StrategyLoop : public TrainingLoop {
 class SameBatchLoop : public StrategyLoop {
  public:
   SameBatchLoop(const Workload& workload, const StrategyLoopOptions& options)
-      : StrategyLoop(workload, options),
-        batch_(strategy_->distribute_values_from_function([&](const ValueContext& context) {
-          const int local = context.replica_id_in_sync_group - strategy_->first_local_replica();
-          return random_batch(workload, workload.global_batch_size / options.num_replicas,
-                              strategy_->devices()[static_cast<size_t>(local)].torch_device());
-        })) {
-    if (workload.global_batch_size % options.num_replicas != 0)
-      throw std::invalid_argument("[benchmark] expected a global batch that the replicas can share equally");
+      : StrategyLoop(workload, options), batch_(make_batch(*strategy_, workload)) {
     // A distributed dataset would set them like this.
-    batch_.set_batch_sizes({workload.global_batch_size,
-                            std::vector<int64_t>(static_cast<size_t>(strategy_->num_local_replicas()),
-                                                 workload.global_batch_size / options.num_replicas)});
+    batch_.set_batch_sizes(
+        {workload.global_batch_size,
+         std::vector<int64_t>(static_cast<size_t>(strategy_->num_local_replicas()),
+                              workload.global_batch_size / strategy_->num_replicas_in_sync())});
   }
 
  protected:
   PerReplica<Batch>& next_batch() override { return batch_; }
 
  private:
+  static PerReplica<Batch> make_batch(const Strategy& strategy, const Workload& workload) {
+    const int num_replicas = strategy.num_replicas_in_sync();
+    if (workload.global_batch_size % num_replicas != 0)
+      throw std::invalid_argument("[benchmark] expected a global batch that the replicas can share equally");
+    size_t local = 0;
+    return strategy.distribute_values_from_function([&](const ValueContext& context) {
+      // The ranks of a replica have the same batch.
+      torch::manual_seed(static_cast<uint64_t>(context.replica_id_in_sync_group));
+      return random_batch(workload, workload.global_batch_size / num_replicas,
+                          strategy.devices()[local++].torch_device());
+    });
+  }
+
   PerReplica<Batch> batch_;
 };
 
@@ -186,7 +200,8 @@ class ImageLoop : public StrategyLoop {
 
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
-  if (options.sharding == 3) torch::manual_seed(1);  // all workers cut the same initial values
+  // All workers cut the same initial values.
+  if (options.sharding == 3 || options.tensor > 1) torch::manual_seed(1);
   if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
   return std::make_unique<SameBatchLoop>(workload, options);
 }

@@ -19,6 +19,7 @@ Command worker_job(const Workload& workload, const StrategyLoopOptions& options)
   if (options.gradient_compression != "none")
     flags.insert(flags.end(), {"--gradient-compression", options.gradient_compression});
   if (options.sharding > 0) job = with_sharding(std::move(job), options.sharding);
+  if (options.tensor > 1) job = with_tensor_axis(std::move(job), options.tensor);
   if (!options.overlaps) flags.emplace_back("--no-overlap");
   return job;
 }

@@ -8,17 +8,20 @@ namespace lockstep::benchmarks {
 
 enum class BenchmarkModel {
   kMobileNetV2,  ///< with 10 classes, on random images
-  kGpt,          ///< 6 layers of width 384 with 6 heads over 256 tokens, on random sequences
+  kGpt,          ///< heads of width 64 over 256 tokens, on random sequences
 };
 
 inline constexpr int64_t kNumClasses = 10;
 inline constexpr int64_t kVocabularySize = 256;
+inline constexpr int64_t kHeadWidth = 64;
 
 /// The work of one training step: the model, random data, and AdamW.
 struct Workload {
   BenchmarkModel model = BenchmarkModel::kMobileNetV2;
   int64_t image_size = 64;
   int64_t sequence_length = 256;
+  int64_t num_layers = 6;  ///< of the GPT
+  int64_t width = 384;     ///< of the GPT's layers, a multiple of kHeadWidth
   int64_t global_batch_size = 64;
   /// Average pooling, dense 512, dense 10 after the convolutions, instead of one dense layer.
   bool dense_head = false;

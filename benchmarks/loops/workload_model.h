@@ -18,6 +18,8 @@ class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
  public:
   /// `wrap` gets the parts of a GPT; see Gpt.
   explicit WorkloadModelImpl(Workload workload, PartWrapper wrap = {});
+  /// Makes this rank's part of a GPT that is cut along an axis of the mesh; see Gpt. It cannot be cloned.
+  WorkloadModelImpl(Workload workload, const ReplicaAxis& axis);
 
   void reset() override;
 
@@ -27,6 +29,7 @@ class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
   torch::Tensor mean_loss(const torch::data::Example<>& batch);
 
  private:
+  void take_tokens(Gpt tokens);
   /// Returns the loss of each class that is predicted, or their mean.
   torch::Tensor cross_entropy(const torch::data::Example<>& batch, at::Reduction::Reduction reduction);
 

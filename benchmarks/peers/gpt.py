@@ -4,18 +4,23 @@ by scaled_dot_product_attention, one product for queries, keys and values, and a
 import torch
 from torch import nn
 
-LAYERS, WIDTH, HEADS, VOCABULARY = 6, 384, 6, 256
+HEAD_WIDTH, VOCABULARY = 64, 256
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, width, has_one_product):
         super().__init__()
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.attention_output = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        if has_one_product:
+            self.qkv = nn.Linear(width, 3 * width)
+        else:
+            self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.attention_output = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def attention(self, x):
-        heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)]
+        parts = self.qkv(x).chunk(3, -1) if hasattr(self, "qkv") else (self.query(x), self.key(x), self.value(x))
+        heads = [part.unflatten(-1, (-1, HEAD_WIDTH)).transpose(1, 2) for part in parts]
         attended = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
         return self.attention_output(attended.transpose(1, 2).flatten(2))
 
@@ -25,16 +30,28 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, sequence_length):
+    """Has three products for queries, keys and values if it is to be cut, as PyTorch cuts none of one product."""
+
+    def __init__(self, sequence_length, layers, width, is_to_be_cut=False):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(sequence_length, WIDTH)
-        self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(sequence_length, width)
+        self.blocks = nn.Sequential(*[Block(width, not is_to_be_cut) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
         self.apply(initialize)
 
     def forward(self, tokens):
         x = self.tokens(tokens) + self.positions.weight[: tokens.size(1)]
         return self.head(self.norm(self.blocks(x)))
+
+
+def cut(model, mesh):
+    """Heads and hidden features of each block are divided among the ranks of the mesh."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan = {name: ColwiseParallel() for name in ("query", "key", "value", "mlp.0")}
+    plan |= {name: RowwiseParallel() for name in ("attention_output", "mlp.2")}
+    for block in model.blocks:
+        parallelize_module(block, mesh, plan)
 
 
 def initialize(module):

@@ -12,6 +12,8 @@ def parse_flags():
     parser.add_argument("--global-batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--sequence-length", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=6, help="of the GPT")
+    parser.add_argument("--width", type=int, default=384, help="of the GPT's layers")
     parser.add_argument("--model", choices=["mobilenet_v2", "gpt"], default="mobilenet_v2")
     parser.add_argument("--gpus", default="", help="such as gpu:0,gpu:1, a replica on each; else the CPU")
     parser.add_argument("--bfloat16", action="store_true", help="forward and loss by autocast")

@@ -1,5 +1,5 @@
 """PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images; or a GPT, fused AdamW, random tokens.
-With --sharding, its ZeroRedundancyOptimizer beside it, or FSDP2 instead.
+With --sharding, its ZeroRedundancyOptimizer beside it, or FSDP2 instead; with --tensor, its parallelize_module instead.
 
 Needs torch, and torchvision for MobileNetV2. One process for each replica: on the CPU over Gloo with its share of the cores, on
 GPUs over NCCL with a GPU each. One replica on the CPU is the model alone. Rank 0, which reads the requests, starts the others.
@@ -24,6 +24,7 @@ parser = job.parse_flags()
 parser.add_argument("--compile", action="store_true", help="the model under torch.compile in its default mode")
 parser.add_argument("--sharding", choices=["none", "zero1", "fsdp2"], default="none",
                     help="divide the optimizer's state among the ranks, or parameters and gradients too: each block of a GPT a unit")
+parser.add_argument("--tensor", action="store_true", help="divide the layers of a GPT among the ranks, which have the same batch")
 parser.add_argument("--rank", type=int, default=0)
 parser.add_argument("--meeting-point", default="")
 flags = parser.parse_args()
@@ -54,13 +55,13 @@ if gpus:
     torch.cuda.set_device(device)
 else:
     torch.set_num_threads(max(1, os.cpu_count() // flags.replicas))
-torch.manual_seed(flags.rank)
+torch.manual_seed(0 if flags.tensor else flags.rank)
 dist.init_process_group("nccl" if gpus else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
-shard = flags.global_batch_size // flags.replicas
+shard = flags.global_batch_size // (1 if flags.tensor else flags.replicas)
 if flags.model == "gpt":
     import gpt
 
-    network = gpt.Gpt(flags.sequence_length).to(device)
+    network = gpt.Gpt(flags.sequence_length, flags.layers, flags.width, is_to_be_cut=flags.tensor).to(device)
     examples, targets = gpt.random_batch(shard, flags.sequence_length, device)
     weight_decay = 0.01
 else:
@@ -72,7 +73,12 @@ else:
     weight_decay = 0  # AdamW is Adam then
 num_parameters = sum(parameter.numel() for parameter in network.parameters())
 is_alone = flags.replicas == 1 and not gpus
-if flags.sharding == "fsdp2":
+if flags.tensor:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    gpt.cut(network, init_device_mesh(device.type, (flags.replicas,)))
+    model = network
+elif flags.sharding == "fsdp2":
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

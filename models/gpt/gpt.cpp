@@ -67,8 +67,9 @@ GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap, const ReplicaAxis*
   expert_axis_ = nullptr;
 }
 
-GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
+GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
     : options_(options_to_cut(options, axis)),
+      wrap_(std::move(wrap)),
       axis_(axis.size() > 1 ? &axis : nullptr),
       expert_axis_(cut.experts) {
   reset();
@@ -93,9 +94,8 @@ void GptImpl::initialize(const ModelPart& part) const {
 }
 
 template <typename Impl>
-GptImpl::Part<Impl> GptImpl::make_part(const std::string& name, std::shared_ptr<Impl> module) const {
+GptImpl::Part<Impl> GptImpl::wrap_part(const std::string& name, std::shared_ptr<Impl> module) const {
   const ModelPart part{name, module};
-  initialize(part);
   // Before it is wrapped: units do not gather the experts of other ranks.
   if (auto* block = dynamic_cast<GptBlockImpl*>(module.get());
       block != nullptr && block->experts() != nullptr && expert_axis_ != nullptr)
@@ -103,45 +103,60 @@ GptImpl::Part<Impl> GptImpl::make_part(const std::string& name, std::shared_ptr<
   return {std::move(module), wrap_ ? wrap_(part) : WrappedPart{part.module}};
 }
 
+std::shared_ptr<LayerWeightsImpl> GptImpl::initialized_table(const std::string& name, int64_t rows) const {
+  auto table = std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, options_.width}});
+  initialize({name, table});
+  return table;
+}
+
 GptImpl::Weights GptImpl::make_table(const std::string& name, int64_t rows) {
-  auto table = make_part(
-      name, std::make_shared<LayerWeightsImpl>(LayerWeightsOptions{.shape = {rows, options_.width}}));
+  auto table = wrap_part(name, initialized_table(name, rows));
   register_module(name, table.wrapped.module);
   return table;
 }
 
-void GptImpl::cut_tokens() {
-  vocabulary_ = std::make_shared<CutVocabulary>(*axis_, tokens_.module->weight);
-  replace_module("tokens", vocabulary_->tokens().ptr());
+void GptImpl::make_tokens() {
+  if (axis_ == nullptr) {
+    tokens_ = make_table("tokens", options_.vocabulary_size);
+    return;
+  }
+  const auto whole = initialized_table("tokens", options_.vocabulary_size);
+  vocabulary_ = std::make_shared<CutVocabulary>(*axis_, whole->weight, wrap_);
+  register_module("tokens", vocabulary_->tokens());
   register_module("loss", vocabulary_->loss().ptr());
-  tokens_ = {};
 }
 
-void GptImpl::cut_head() {
-  vocabulary_->cut_head(*axis_, head_.module->weight);
-  replace_module("head", vocabulary_->head().ptr());
-  head_ = {};
+void GptImpl::make_block(size_t layer) {
+  const std::string name = c10::str("blocks.", layer);
+  auto block = std::make_shared<GptBlockImpl>(options_, layer);
+  initialize({name, block});
+  if (axis_ != nullptr) block->cut(*axis_);
+  block_parts_.push_back(wrap_part(name, std::move(block)));
+  blocks_->push_back(block_parts_.back().wrapped.module);
+}
+
+void GptImpl::make_head() {
+  if (axis_ == nullptr) {
+    head_ = make_table("head", options_.vocabulary_size);
+    return;
+  }
+  vocabulary_->cut_head(*axis_, initialized_table("head", options_.vocabulary_size)->weight, wrap_);
+  register_module("head", vocabulary_->head());
 }
 
 void GptImpl::reset() {
   if (vocabulary_ != nullptr)
     throw InvalidArgument("[Gpt] expected to clone a model that is not cut along an axis, but this one is");
-  tokens_ = make_table("tokens", options_.vocabulary_size);
-  if (axis_ != nullptr) cut_tokens();
+  make_tokens();
   if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
   blocks_ = register_module("blocks", torch::nn::ModuleList());
   block_parts_.clear();
-  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
-    block_parts_.push_back(make_part(c10::str("blocks.", layer),
-                                     std::make_shared<GptBlockImpl>(options_, static_cast<size_t>(layer))));
-    blocks_->push_back(block_parts_.back().wrapped.module);
-    if (axis_ != nullptr) block_parts_.back().module->cut(*axis_);
-  }
-  norm_ = make_part("norm", make_norm(options_).ptr());
+  for (int64_t layer = 0; layer < options_.num_layers; ++layer) make_block(static_cast<size_t>(layer));
+  const auto norm = make_norm(options_).ptr();
+  initialize({"norm", norm});
+  norm_ = wrap_part("norm", norm);
   register_module("norm", norm_.wrapped.module);
-  if (options_.has_tied_head) return;
-  head_ = make_table("head", options_.vocabulary_size);
-  if (axis_ != nullptr) cut_head();
+  if (!options_.has_tied_head) make_head();
 }
 
 torch::Tensor GptImpl::embed(const Weights& table, const torch::Tensor& indices) const {
@@ -314,7 +329,7 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
 Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
     : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap), experts)) {}
 
-Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut)
-    : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut)) {}
+Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
+    : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut, std::move(wrap))) {}
 
 }  // namespace lockstep

@@ -78,7 +78,10 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   ///     auto model = strategy.scope([&](ReplicaContext& replica) {  // of a mesh data=2,tensor=2
   ///       return Gpt(options, replica.axis("tensor"));
   ///     });
-  GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
+  ///
+  /// `wrap` gets the rank's part of each part of the model, so that a model can be cut along a model axis and
+  /// consist of sharded units along another one.
+  GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -132,10 +135,12 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
 
   void initialize(const ModelPart& part) const;
   template <typename Impl>
-  Part<Impl> make_part(const std::string& name, std::shared_ptr<Impl> module) const;
+  Part<Impl> wrap_part(const std::string& name, std::shared_ptr<Impl> module) const;
+  std::shared_ptr<LayerWeightsImpl> initialized_table(const std::string& name, int64_t rows) const;
   Weights make_table(const std::string& name, int64_t rows);
-  void cut_tokens();
-  void cut_head();
+  void make_tokens();
+  void make_block(size_t layer);
+  void make_head();
   torch::Tensor embed(const Weights& table, const torch::Tensor& indices) const;
   torch::Tensor embed_tokens(const torch::Tensor& tokens) const;
   torch::Tensor embed_sequence(const torch::Tensor& tokens, GptPass& pass) const;
@@ -170,7 +175,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
 
   Gpt() = default;
   explicit Gpt(const GptOptions& options, PartWrapper wrap = {}, const ReplicaAxis* experts = nullptr);
-  Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {});
+  Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

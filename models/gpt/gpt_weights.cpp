@@ -109,8 +109,8 @@ void load_gpt_weights(Gpt& model, const GptWeights& tensors, const std::string& 
   const torch::NoGradGuard no_grad;
   const auto parameters = model->named_parameters();
   for (const auto& [name, tensor] : weights) {
-    const auto* cut = sharded_parameter_of(parameters[name]);
-    parameters[name].copy_(cut != nullptr ? part_of_cut(tensor, *cut) : tensor);
+    const auto* part = sharded_parameter_of(parameters[name]);
+    parameters[name].copy_(part != nullptr ? part_of_values(tensor, *part) : tensor);
   }
 }
 

@@ -169,21 +169,15 @@ bool Mesh::is_first_of_replica(int rank) const {
   return true;
 }
 
-int Mesh::num_gradients() const {
-  int number = 1;
-  for (const auto& axis : axes_) number *= axis.role == AxisRole::kModel ? 1 : axis.size;
-  return number;
-}
-
 std::vector<std::vector<int>> Mesh::replica_groups() const {
-  return groups_apart([](AxisRole role) { return role != AxisRole::kData; });
+  return groups_apart([](const MeshAxis& axis) { return axis.role != AxisRole::kData; });
 }
 
 std::vector<std::vector<int>> Mesh::gradient_groups() const {
-  return groups_apart([](AxisRole role) { return role == AxisRole::kModel; });
+  return groups_apart([](const MeshAxis& axis) { return axis.role == AxisRole::kModel; });
 }
 
-/// Returns the groups of ranks with the same coordinates on the axes whose roles keep ranks apart.
+/// Returns the groups of ranks with the same coordinates on the axes that keep ranks apart.
 template <typename IsApart>
 std::vector<std::vector<int>> Mesh::groups_apart(const IsApart& is_apart) const {
   std::vector<std::vector<int>> groups;
@@ -191,7 +185,7 @@ std::vector<std::vector<int>> Mesh::groups_apart(const IsApart& is_apart) const 
   for (int rank = 0; rank < size(); ++rank) {
     auto key = coordinates(rank);
     for (size_t i = 0; i < axes_.size(); ++i) {
-      if (!is_apart(axes_[i].role)) key[i] = 0;
+      if (!is_apart(axes_[i])) key[i] = 0;
     }
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto group = static_cast<size_t>(known - keys.begin());
@@ -251,13 +245,8 @@ std::vector<std::vector<int>> Mesh::groups(const std::string& axis) const {
 }
 
 std::vector<std::vector<int>> Mesh::groups_across(const std::string& axis) const {
-  const size_t position = position_of(axis);
-  const int stride = stride_of(position);
-  const int length = axes_[position].size;
-  std::vector<std::vector<int>> groups(static_cast<size_t>(length));
-  for (int replica = 0; replica < size(); ++replica)
-    groups[static_cast<size_t>(replica / stride % length)].push_back(replica);
-  return groups;
+  position_of(axis);  // throws
+  return groups_apart([&](const MeshAxis& own) { return own.role == AxisRole::kModel || own.name == axis; });
 }
 
 std::string Mesh::str() const {

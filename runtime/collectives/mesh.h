@@ -71,8 +71,6 @@ class Mesh {
   /// Returns the groups of ranks over which gradients are summed: those that differ on data and context axes
   /// only, and so hold the same parameters. Ordered as replica_groups().
   std::vector<std::vector<int>> gradient_groups() const;
-  /// Returns the number of ranks in each of gradient_groups().
-  int num_gradients() const;
   bool has(const std::string& axis) const;
 
   /// Returns this mesh, or one axis "data" over all replicas if it has no axes. Throws InvalidArgument if the
@@ -86,8 +84,9 @@ class Mesh {
   /// listing the axes, if there is no such axis.
   std::vector<std::vector<int>> groups(const std::string& axis) const;
 
-  /// Returns the groups of replicas with the same coordinate on `axis`, in the order of that coordinate. Each
-  /// group is in the order of ids. Throws as groups() does.
+  /// Returns the groups of ranks that hold the same part of parameters that are divided along `axis`: those
+  /// of gradient_groups() with the same coordinate on it, in the order of their first ranks. Each group is in
+  /// the order of ranks. Throws as groups() does.
   std::vector<std::vector<int>> groups_across(const std::string& axis) const;
 
   /// Returns the text that parse_mesh() takes.

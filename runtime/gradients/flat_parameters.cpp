@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {
@@ -89,7 +91,10 @@ void FlatParameters::adopt(const GradientBuckets& buckets) {
       refuse_changed_parameter(name_of_(i));
     if (has_memory_of(parameter, home)) continue;
     home.copy_(parameter);
+    const auto* shard = sharded_parameter_of(parameter);
+    const auto place = shard != nullptr ? std::optional(*shard) : std::nullopt;
     parameter.set_data(home);  // the same tensor for its users
+    if (place) mark_shard(parameter, *place);
   }
 }
 

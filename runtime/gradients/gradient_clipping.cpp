@@ -97,27 +97,29 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
 }
 
 at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
-                                  const std::function<void(const at::Tensor& squares)>& add_up) {
+                                  const std::function<void(const at::Tensor& squares)>& over_slices,
+                                  const std::function<void(const at::Tensor& squares)>& over_cuts) {
   check_norm(max_norm);
   const at::NoGradGuard no_grad;
   const at::Tensor& like = parameters.like;
+  std::vector<std::vector<Group>> groups;
   // The square of a float32 norm may overflow.
-  const auto squares_of = [&](const std::vector<Group>& groups, size_t count) {
+  const auto squares_of = [&](const Tensors& of) {
+    const Tensors gradients = gradients_of(of);
     const at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(like.device()));
-    if (count == 0) return squares;
-    const Tensors norms = norms_of(groups, count, like.device());
+    if (gradients.empty()) return squares;
+    groups.push_back(alike(gradients));
+    const Tensors norms = norms_of(groups.back(), gradients.size(), like.device());
     return squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
   };
-  const Tensors parts = gradients_of(parameters.parts);
-  const Tensors whole = gradients_of(parameters.whole);
-  const auto groups_of_parts = alike(parts);
-  const auto groups_of_whole = alike(whole);
-  const at::Tensor squares = squares_of(groups_of_parts, parts.size());
-  add_up(squares);
-  squares.add_(squares_of(groups_of_whole, whole.size()));
+  const at::Tensor of_slices =
+      at::cat({squares_of(parameters.slices), squares_of(parameters.slices_of_cuts)});
+  over_slices(of_slices);
+  const at::Tensor squares = of_slices.narrow(0, 1, 1) + squares_of(parameters.cuts);
+  over_cuts(squares);
+  squares.add_(of_slices.narrow(0, 0, 1)).add_(squares_of(parameters.whole));
   const at::Tensor norm = squares[0].sqrt().to(like.scalar_type());
-  scale_to(groups_of_parts, max_norm, norm);
-  scale_to(groups_of_whole, max_norm, norm);
+  for (const auto& alike_gradients : groups) scale_to(alike_gradients, max_norm, norm);
   return norm;
 }
 

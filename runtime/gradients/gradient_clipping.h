@@ -13,16 +13,20 @@ namespace lockstep {
 /// gradients. Never waits for a device. Throws InvalidArgument if `max_norm` is negative or NaN.
 at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm);
 
-/// Parameters that are divided among ranks.
+/// Parameters that are divided among ranks, in one way or two (see ShardedParameter).
 struct DividedParameters {
-  std::vector<at::Tensor> parts;  ///< Of which each rank has other elements, such as slices.
-  std::vector<at::Tensor> whole;  ///< Of which each rank has all elements.
-  at::Tensor like;                ///< The norm has its dtype and device.
+  std::vector<at::Tensor> whole;           ///< Of which each rank has all elements.
+  std::vector<at::Tensor> slices;          ///< Of whole parameters.
+  std::vector<at::Tensor> cuts;            ///< Rows along a dimension.
+  std::vector<at::Tensor> slices_of_cuts;  ///< Slices of such rows.
+  at::Tensor like;                         ///< The norm has its dtype and device.
 };
 
-/// The same for divided parameters. `add_up` sums a float64 tensor of one element over the ranks in place;
-/// each rank calls it once. Each element counts once in the norm, which is a scalar.
+/// The same for divided parameters. `over_slices` sums a float64 tensor in place over the ranks that have
+/// other slices, and `over_cuts` over those that have other rows; each rank calls them once, in this order.
+/// Each element counts once in the norm, which is a scalar.
 at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
-                                  const std::function<void(const at::Tensor& squares)>& add_up);
+                                  const std::function<void(const at::Tensor& squares)>& over_slices,
+                                  const std::function<void(const at::Tensor& squares)>& over_cuts);
 
 }  // namespace lockstep

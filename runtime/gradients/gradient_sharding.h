@@ -17,13 +17,15 @@ namespace lockstep {
 /// are sums over the ranks that own different parts. They are summed over the copies only.
 ///
 /// In any stage, some parameters may be cut along a dimension by layers that compute in parts. Their
-/// gradients are summed as those of other parameters are, but the ranks have different ones.
+/// gradients are summed, and divided, as those of other parameters are, among the ranks that have the same
+/// rows. Ranks with different rows have different gradients.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.
   /// Channel of the ranks that own different parts, on which each local replica has its rank among them.
   /// Null: these are all ranks, and the optimizer's own channel is used.
   std::unique_ptr<CollectiveChannel> parts = nullptr;
-  /// Channel of the ranks that own the same part, for hybrid sharding. Null: there are no others.
+  /// Channel of the ranks that own the same part of the same rows, for hybrid sharding. Null: there are no
+  /// others.
   std::unique_ptr<CollectiveChannel> copies = nullptr;
   /// Channel of the ranks that have different parts of parameters cut along a dimension. Null: none are cut.
   std::unique_ptr<CollectiveChannel> cuts = nullptr;

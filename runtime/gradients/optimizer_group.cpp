@@ -101,7 +101,8 @@ OptimizerGroup::OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers,
 
 void OptimizerGroup::check_sharding() const {
   const auto& own = parameters_[0];
-  if (std::any_of(own.begin(), own.end(), is_cut)) {
+  if (std::any_of(own.begin(), own.end(),
+                  [](const auto& parameter) { return cut_of(parameter) != nullptr; })) {
     if (sharding_.cuts == nullptr)
       throw InvalidArgument("[sharding] expected a channel for parameters that are cut, but got none");
     for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
@@ -118,6 +119,13 @@ void OptimizerGroup::check_sharding() const {
         c10::str("[sharding] expected a stage from 0 to 3 of an optimizer, but got ", sharding_.stage));
   }
   for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
+  for (size_t i = 0; i < own.size() && sharding_.stage < 3; ++i) {
+    // Slices of rows count their elements in this order.
+    if (!is_cut(own[i]) || own[i].is_contiguous()) continue;
+    throw InvalidArgument(c10::str("[sharding] expected contiguous parts of parameters that are cut, but ",
+                                   directory_->describe(own[i], i), " has strides ", own[i].strides(),
+                                   " with sizes ", own[i].sizes()));
+  }
   if (!channel_) return;
   const int all = channel_->backend(0)->getSize();
   const int parts = sharding_.parts ? sharding_.parts->backend(0)->getSize() : all;
@@ -159,24 +167,41 @@ int OptimizerGroup::num_parts() const {
   return sharding_stage() == 0 ? 1 : parts(0).device->getSize();
 }
 
-/// Returns the replica's backends among the ranks with different parts.
+/// Returns the replica's backends among the ranks with different parts, in stages 1 to 3.
 ReplicaBackends OptimizerGroup::parts(int replica) const {
-  if (sharding_.cuts) return sharding_.cuts->backends(replica);
   return (sharding_.parts ? *sharding_.parts : *channel_).backends(replica);
 }
 
 at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
-  const auto parameters = parameters_of(*optimizers_[static_cast<size_t>(replica)]);
+  const auto self = static_cast<size_t>(replica);
+  const auto parameters = parameters_of(*optimizers_[self]);
   if (!is_divided()) return clip_gradients(parameters, max_norm);
-  DividedParameters divided{.like = parameters_[static_cast<size_t>(replica)][0]};
-  for (const auto& parameter : parameters) {
-    const bool is_part = !sharded_.empty() || is_shard(parameter);
-    (is_part ? divided.parts : divided.whole).push_back(parameter);
+  DividedParameters divided{.like = parameters_[self][0]};
+  if (const auto* part = sharded(replica)) {
+    for (size_t i = 0; i < part->slices().size(); ++i) {
+      const bool is_of_cut = cut_of(parameters_[self][part->slices()[i].parameter]) != nullptr;
+      (is_of_cut ? divided.slices_of_cuts : divided.slices).push_back(part->tensor(i));
+    }
+  } else {
+    for (const auto& parameter : parameters) {
+      const bool is_of_cut = cut_of(parameter) != nullptr;
+      auto& like_it = is_slice(parameter) ? (is_of_cut ? divided.slices_of_cuts : divided.slices)
+                                          : (is_of_cut ? divided.cuts : divided.whole);
+      like_it.push_back(parameter);
+    }
   }
-  return clip_divided_gradients(divided, max_norm, [&](const at::Tensor& squares) {
+  const auto sum = [](c10d::Backend& backend, const at::Tensor& squares) {
     std::vector<at::Tensor> tensors{squares};
-    parts(replica).device->allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
-  });
+    backend.allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
+  };
+  return clip_divided_gradients(
+      divided, max_norm,
+      [&](const at::Tensor& squares) {
+        if (sharding_stage() > 0) sum(*parts(replica).device, squares);
+      },
+      [&](const at::Tensor& squares) {
+        if (sharding_.cuts) sum(*sharding_.cuts->backends(replica).device, squares);
+      });
 }
 
 void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf) const {
@@ -184,7 +209,8 @@ void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf
   std::vector<at::Tensor> tensors{found_inf.view({1})};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
-  parts(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
+  if (sharding_stage() > 0) parts(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
+  if (sharding_.cuts) sharding_.cuts->backends(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
 }
 
 std::vector<CollectiveChannel*> OptimizerGroup::channels() const {

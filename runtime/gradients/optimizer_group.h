@@ -70,11 +70,12 @@ class OptimizerGroup {
   HostOptimizerState* host_state(int replica) {
     return host_states_.empty() ? nullptr : &host_states_[static_cast<size_t>(replica)];
   }
-  /// Returns whether no replica of a lower id has the same part.
+  /// Returns whether no rank of a lower number, of those that hold the same rows of cut parameters, has the
+  /// same part.
   bool has_first_copy(int replica) const {
     return sharding_.copies == nullptr || sharding_.copies->backend(replica)->getRank() == 0;
   }
-  /// Returns the number of ranks that own different parts.
+  /// Returns the number of ranks that own different parts of the same rows.
   int num_parts() const;
   /// Returns 0 if each replica has all of the gradients and the state.
   int sharding_stage() const { return reducers_.empty() ? 0 : sharding_.stage; }

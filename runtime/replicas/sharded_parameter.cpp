@@ -1,24 +1,40 @@
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <utility>
 
+#include "lockstep/runtime/replicas/internal/parameter_mark.h"
+
 namespace lockstep {
 namespace {
 
-/// LibTorch's place for data that goes with a tensor and with its aliases.
-struct ShardMark final : c10::BackendMeta {
-  explicit ShardMark(ShardedParameter shard) : shard(std::move(shard)) {}
-  const ShardedParameter shard;
+class ShardMark final : public ParameterMark {
+ public:
+  explicit ShardMark(ShardedParameter shard) : shard_(std::move(shard)) {}
+  const ShardedParameter* shard() const override { return &shard_; }
+
+ private:
+  const ShardedParameter shard_;
 };
 
 }  // namespace
 
 int64_t ShardedParameter::num_elements() const {
   return c10::multiply_integers(sizes);
+}
+
+int64_t ShardedParameter::num_elements_along_axis() const {
+  return cut != nullptr ? c10::multiply_integers(sizes_of_cut(*cut)) : num_elements();
+}
+
+std::vector<int64_t> sizes_of_cut(const ShardedParameter& cut) {
+  auto own = cut.sizes;
+  own.at(static_cast<size_t>(*cut.dim)) = cut.length;
+  return own;
 }
 
 std::vector<CutRange> ranges_of_cut(const ShardedParameter& cut) {
@@ -46,14 +62,40 @@ at::Tensor part_of_cut(const at::Tensor& whole, const ShardedParameter& cut) {
   return at::cat(parts, *cut.dim).contiguous();
 }
 
+at::Tensor part_of_values(const at::Tensor& whole, const ShardedParameter& part) {
+  if (part.dim) return part_of_cut(whole, part);
+  const auto slice = [&](const at::Tensor& ordered) {
+    return ordered.as_strided({part.length}, {1}, ordered.storage_offset() + part.offset).clone();
+  };
+  if (part.cut != nullptr) return slice(part_of_cut(whole, *part.cut));
+  return slice(at::empty_strided(part.sizes, part.strides, whole.options()).copy_(whole));
+}
+
+ShardedParameter slice_of_parameter(const at::Tensor& parameter, std::string name, std::string axis,
+                                    int64_t offset, int64_t length) {
+  const auto* cut = sharded_parameter_of(parameter);
+  return {.name = std::move(name),
+          .sizes = cut != nullptr ? cut->sizes : parameter.sizes().vec(),
+          .strides = cut != nullptr ? cut->strides : parameter.strides().vec(),
+          .offset = offset,
+          .length = length,
+          .axis = std::move(axis),
+          .cut = cut != nullptr ? std::make_shared<const ShardedParameter>(*cut) : nullptr};
+}
+
 void mark_shard(const at::Tensor& tensor, ShardedParameter shard) {
   tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<ShardMark>(std::move(shard)));
 }
 
 const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
-  const auto* mark = dynamic_cast<const ShardMark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
-  return mark != nullptr ? &mark->shard : nullptr;
+  const auto* mark = dynamic_cast<const ParameterMark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
+  return mark != nullptr ? mark->shard() : nullptr;
+}
+
+const ShardedParameter* cut_of(const at::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard == nullptr || shard->dim ? shard : shard->cut.get();
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@ namespace lockstep {
 
 /// The place of a tensor that holds a rank's part of a parameter. The ranks along `axis` together hold all of
 /// it. A part is either a slice of the parameter's memory, which no rank computes with, or rows along a
-/// dimension, with which a layer computes its part of the result.
+/// dimension, with which a layer computes its part of the result. Such rows may be sliced, too, along another
+/// axis.
 struct ShardedParameter {
   std::string name;              ///< of the parameter, in the module that cut it
   std::vector<int64_t> sizes;    ///< of the whole parameter
@@ -27,8 +29,15 @@ struct ShardedParameter {
   /// keys and values of a fused layer. A part is then the rank's share of each section, one after another,
   /// and `offset` and `length` count these shares. Empty: one section.
   std::vector<int64_t> sections = {};
+  /// For a slice of the memory of rows along a dimension: these rows, among whose elements `offset` and
+  /// `length` count. `axis` is then that of the slices, and `cut->axis` that of the rows. Null: a slice of
+  /// the whole parameter, or no slice.
+  std::shared_ptr<const ShardedParameter> cut = nullptr;
 
   int64_t num_elements() const;  ///< of the whole parameter
+  /// Number of the elements that the ranks along `axis` hold together: those of the whole parameter, or of
+  /// the rows that are sliced.
+  int64_t num_elements_along_axis() const;
 };
 
 /// Consecutive indices along the dimension of a cut.
@@ -42,8 +51,19 @@ struct CutRange {
 /// part's order.
 std::vector<CutRange> ranges_of_cut(const ShardedParameter& cut);
 
+/// Returns the sizes of a rank's part of a parameter that is cut along a dimension.
+std::vector<int64_t> sizes_of_cut(const ShardedParameter& cut);
+
 /// Returns a copy of a rank's part of a parameter that is cut along a dimension, of its whole values.
 at::Tensor part_of_cut(const at::Tensor& whole, const ShardedParameter& cut);
+
+/// Returns a copy of a rank's part of a parameter, of its whole values.
+at::Tensor part_of_values(const at::Tensor& whole, const ShardedParameter& part);
+
+/// Returns the place of `length` elements of `parameter` from `offset` on, in the order of its memory, if the
+/// ranks along `axis` have slices of it. The parameter may be rows along a dimension, which are contiguous.
+ShardedParameter slice_of_parameter(const at::Tensor& parameter, std::string name, std::string axis,
+                                    int64_t offset, int64_t length);
 
 /// Marks `tensor` as such a part. Aliases made by detach() have the mark, too.
 /// Copies do not have it, and set_data() drops it.
@@ -76,6 +96,10 @@ inline bool is_cut(const at::Tensor& tensor) {
   const auto* shard = sharded_parameter_of(tensor);
   return shard != nullptr && shard->dim;
 }
+
+/// Returns the place of the rows along a dimension that the tensor has, or of which it is a slice. Null for
+/// other tensors. Valid as long as the tensor.
+const ShardedParameter* cut_of(const at::Tensor& tensor);
 
 /// Returns the sizes of the whole parameter, or those of a tensor that is no part of one.
 inline at::IntArrayRef whole_sizes(const at::Tensor& tensor) {

@@ -16,8 +16,10 @@ struct ShardingOptions {
   /// the axis, whose parameters are divided as well (see ShardedModule); what is outside of units stays
   /// whole.
   int stage = 0;
-  /// The axis. The other axes have copies of what its replicas hold together. Empty: "shard" if the mesh has
-  /// it, and otherwise the last one.
+  /// The axis, over which gradients are summed: one that cuts the batch, or sequences. The others of these
+  /// have copies of what its ranks hold together. Parameters that are cut along a model axis are divided
+  /// among the ranks that have the same rows. Empty: "shard" if the mesh has it, otherwise the last axis that
+  /// cuts the batch, and without one the last that cuts sequences.
   std::string axis;
   /// Keeps the optimizers' state of parameters on GPUs in the host's memory, and steps on the CPU, whatever
   /// the stage. GPUs then hold no state. Each step copies its parameters and gradients to the host, waits for

@@ -28,8 +28,8 @@ std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const
 std::string axis_of_cuts(const std::string& strategy, const std::vector<at::Tensor>& parameters) {
   std::string axis;
   for (const auto& parameter : parameters) {
-    if (!is_cut(parameter)) continue;
-    const auto* part = sharded_parameter_of(parameter);
+    const auto* part = cut_of(parameter);
+    if (part == nullptr) continue;
     if (!axis.empty() && part->axis != axis) {
       throw InvalidArgument(c10::str("[", strategy,
                                      "] expected an optimizer of parameters that are cut along one axis, but "
@@ -39,6 +39,19 @@ std::string axis_of_cuts(const std::string& strategy, const std::vector<at::Tens
     axis = part->axis;
   }
   return axis;
+}
+
+/// Returns the axis over which a mesh shards if none is named; empty if gradients are summed over none.
+std::string usual_axis_of_sharding(const Mesh& mesh) {
+  std::string last;
+  for (const auto role : {AxisRole::kContext, AxisRole::kData}) {
+    for (const auto& axis : mesh.axes()) {
+      if (axis.role != role) continue;
+      if (axis.name == "shard") return axis.name;
+      last = axis.name;
+    }
+  }
+  return last;
 }
 
 }  // namespace
@@ -61,13 +74,13 @@ void Strategy::Core::open_axes() {
 }
 
 std::unique_ptr<CollectiveChannel> Strategy::Core::open_gradients() const {
-  if (mesh.num_gradients() == 1) return nullptr;
+  const auto groups = mesh.gradient_groups();
+  if (groups.front().size() == 1) return nullptr;
   if (mesh.cuts_models()) {
-    const bool has_context = mesh.num_gradients() != mesh.num_replicas();
+    const bool has_context = groups != mesh.replica_groups();
     return config.cross_device_ops->make_grouped_channel(
         config.devices,
-        {has_context ? " over the replicas and their parts of sequences" : " over the replicas",
-         mesh.gradient_groups()},
+        {has_context ? " over the replicas and their parts of sequences" : " over the replicas", groups},
         config.timeout);
   }
   return config.cross_device_ops->make_gradient_channel(config.devices, config.timeout,
@@ -83,11 +96,6 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
   for (const auto& parameter : parameters) {
     if (!is_slice(parameter)) continue;
     const auto* shard = sharded_parameter_of(parameter);
-    if (mesh.cuts_models()) {
-      throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no sharded units with the mesh ",
-                                     mesh.str(), ", whose replicas have several ranks, but got '",
-                                     shard->name, "'"));
-    }
     const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
     if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {
       throw InvalidArgument(c10::str(
@@ -106,22 +114,25 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     stage = 0;  // Its parameters are outside of units.
   }
   GradientSharding opened{.stage = stage};
-  if (!cut_axis.empty()) {
-    opened.cuts = config.cross_device_ops->make_grouped_channel(
-        config.devices, {" over the axis " + cut_axis, mesh.groups(cut_axis)}, config.timeout);
-  }
+  const auto open = [&](const std::string& where, std::vector<std::vector<int>> groups) {
+    return config.cross_device_ops->make_grouped_channel(config.devices, {where, std::move(groups)},
+                                                         config.timeout);
+  };
+  if (!cut_axis.empty()) opened.cuts = open(" over the axis " + cut_axis, mesh.groups(cut_axis));
   if (stage == 0) return opened;
   if (config.gradient_compression) {
     throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",
                                    config.gradient_compression->name()));
   }
   const auto groups = mesh.groups(axis);
-  if (groups.size() == 1) return opened;                              // all replicas have different parts
-  if (groups[0].size() == 1 && stage < 3) return GradientSharding{};  // each replica has all parts
-  opened.parts = config.cross_device_ops->make_grouped_channel(
-      config.devices, {" over the axis " + axis, groups}, config.timeout);
-  opened.copies = config.cross_device_ops->make_grouped_channel(
-      config.devices, {" across the axis " + axis, mesh.groups_across(axis)}, config.timeout);
+  if (groups.front().size() == 1 && stage < 3) {  // Each rank has all parts.
+    opened.stage = 0;
+    return opened;
+  }
+  if (groups == mesh.gradient_groups()) return opened;  // All ranks with the same rows have different parts.
+  opened.parts = open(" over the axis " + axis, groups);
+  const auto across = mesh.groups_across(axis);
+  if (across.front().size() > 1) opened.copies = open(" across the axis " + axis, across);
   return opened;
 }
 
@@ -135,11 +146,19 @@ ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh)
   if (sharding.stage == 0 && !sharding.axis.empty())
     fail("expected a stage from 1 to 3 with the axis " + sharding.axis + ", but got 0");
   if (sharding.stage == 0) return sharding;
-  if (mesh.cuts_models()) fail("expected a mesh all of whose axes cut the batch, but got " + mesh.str());
   if (config.gradient_compression)
     fail("expected no gradient compression, but got " + config.gradient_compression->name());
-  if (sharding.axis.empty()) sharding.axis = mesh.has("shard") ? "shard" : mesh.axes().back().name;
+  if (sharding.axis.empty()) sharding.axis = usual_axis_of_sharding(mesh);
+  if (sharding.axis.empty()) {
+    fail("expected a mesh with an axis over which gradients are summed, such as data, but got " + mesh.str() +
+         ": data=1," + mesh.str() + " would do");
+  }
   mesh.groups(sharding.axis);  // throws if there is no such axis
+  for (const auto& axis : mesh.axes()) {
+    if (axis.name != sharding.axis || axis.role != AxisRole::kModel) continue;
+    fail("expected an axis over which gradients are summed, such as data, but got " + axis.name +
+         ", along which models are cut");
+  }
   return sharding;
 }
 

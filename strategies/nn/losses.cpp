@@ -18,7 +18,8 @@ torch::Tensor with_gradient_of(const torch::Tensor& source, const torch::Tensor&
   return value.detach() + (source - source.detach());
 }
 
-/// Returns the sum over the replica's ranks that have different tokens, with the gradient of this rank's.
+}  // namespace
+
 torch::Tensor sum_over_contexts(ReplicaContext& replica, const torch::Tensor& part) {
   torch::Tensor whole;
   for (const auto& axis : replica.axes()) {
@@ -28,8 +29,6 @@ torch::Tensor sum_over_contexts(ReplicaContext& replica, const torch::Tensor& pa
   }
   return whole.defined() ? with_gradient_of(part, whole) : part;
 }
-
-}  // namespace
 
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
                                    const AverageLossOptions& options) {

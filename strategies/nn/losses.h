@@ -35,6 +35,11 @@ struct AverageLossOptions {
 torch::Tensor compute_average_loss(ReplicaContext& replica, const torch::Tensor& losses,
                                    const AverageLossOptions& options = {});
 
+/// Returns the sum of the values that this replica's ranks along context axes of the mesh (see AxisRole) have
+/// of their own tokens, such as losses of the same examples. Its gradient is that of `part` alone. Blocks
+/// until all of them have called it. Without such axes, returns `part`.
+torch::Tensor sum_over_contexts(ReplicaContext& replica, const torch::Tensor& part);
+
 /// Returns the sum of `loss` divided by the number of replicas in sync. Use it for terms that every replica
 /// computes in full, such as weight decay. If ranks of a replica have different tokens, all of them compute
 /// the term, and each has an equal part of the gradient.

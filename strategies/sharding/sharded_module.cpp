@@ -41,7 +41,7 @@ class ShardHolder final : public Module, public AggregatesBuffers {
 void append_parameters(const Module& module, const std::string& prefix,
                        std::vector<UnitParameter>& parameters) {
   for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-    bool is_known = is_shard(item.value());
+    bool is_known = is_slice(item.value());
     for (const auto& known : parameters) is_known = is_known || known.tensor.is_same(item.value());
     if (!is_known) parameters.push_back({prefix + item.key(), item.value()});
   }
@@ -56,7 +56,7 @@ using Holders = std::map<const Module*, std::shared_ptr<Module>>;
 /// Registers in `holder` what `original` has.
 void mirror_module(Module& holder, const Module& original, const ShardedUnit& unit, Holders& holders) {
   for (const auto& item : original.named_parameters(/*recurse=*/false)) {
-    const auto shard = is_shard(item.value()) ? item.value() : unit.shard_of(item.value());
+    const auto shard = is_slice(item.value()) ? item.value() : unit.shard_of(item.value());
     holder.register_parameter(item.key(), shard, shard.requires_grad());
   }
   for (const auto& item : original.named_buffers(/*recurse=*/false))

@@ -20,11 +20,11 @@ Bytes record_of(uint8_t type, std::span<const uint8_t> content) {
   record[1] = record[2] = 3;
   record[3] = static_cast<uint8_t>(size >> 8);
   record[4] = static_cast<uint8_t>(size);
-  key.begin_record(std::span(record).first<TlsRecord::kHeaderBytes>());
+  auto& cipher = key.begin_record(std::span(record).first<TlsRecord::kHeaderBytes>());
   uint8_t* next = record.data() + TlsRecord::kHeaderBytes;
-  key.process(content, next);
-  key.process({&type, 1}, next + content.size());
-  key.write_tag(std::span(record).last<TlsRecord::kTagBytes>());
+  cipher.process(content, next);
+  cipher.process({&type, 1}, next + content.size());
+  cipher.write_tag(std::span(record).last<TlsRecord::kTagBytes>());
   return record;
 }
 

@@ -9,6 +9,7 @@ from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, test_losses, t
 ONE_DEVICE = []
 TENSOR = ["--replicas", 2, "--mesh", "tensor=2"]
 DATA_AND_TENSOR = ["--replicas", 4, "--mesh", "data=2,tensor=2"]
+SHARDED = ["--replicas", 4, "--mesh", "shard=2,tensor=2", "--sharding", 3]
 
 
 class ParityTest(ParityCase):
@@ -27,6 +28,22 @@ class ParityTest(ParityCase):
         self.assertIn("cut between layers along the axis tensor", output)
         self.check_like_one_device(self.folder, output)
 
+    def test_stages_of_sharding(self):
+        for stage, mesh, more in ((1, "data=2,tensor=2", []), (2, "shard=2,tensor=2", ["--sequence-parallel"]),
+                                  (3, "shard=2,tensor=2", ["--sequence-parallel", "--recompute", "every_block"])):
+            with self.subTest(stage=stage, mesh=mesh):
+                folder = self.folder / str(stage)
+                output = train(*PARITY, "--replicas", 4, "--mesh", mesh, "--sharding", stage, *more,
+                               "--backup-dir", folder).stdout
+                self.assertIn(f"sharding stage {stage} over {mesh.split('=')[0]}", output)
+                self.check_like_one_device(folder, output)
+
+    def test_workers_that_shard_what_is_cut(self):
+        started = self.start_workers(4, *PARITY, "--mesh", "shard=2,tensor=2", "--sharding", 3, "--backup-dir", self.folder)
+        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
+        self.assertEqual([process.returncode for process in started], [0, 0, 0, 0], outputs)
+        self.check_like_one_device(self.folder, outputs[0][0])
+
     def test_two_workers(self):
         started = self.start_workers(2, *PARITY, "--mesh", "tensor=2", "--backup-dir", self.folder)
         outputs = [process.communicate(timeout=TIMEOUT) for process in started]
@@ -34,7 +51,8 @@ class ParityTest(ParityCase):
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_checkpoint_goes_on_on_every_other_mesh(self):
-        for begin, end in ((TENSOR, ONE_DEVICE), (ONE_DEVICE, TENSOR), (TENSOR, DATA_AND_TENSOR)):
+        for begin, end in ((TENSOR, ONE_DEVICE), (ONE_DEVICE, TENSOR), (TENSOR, DATA_AND_TENSOR),
+                           (SHARDED, ONE_DEVICE), (TENSOR, SHARDED)):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
@@ -93,9 +111,11 @@ class UsageTest(Case):
         self.assertIn("--mesh data=1,pipeline=2: expected tensor as the only axis along which the model is cut, but got "
                       "pipeline", self.refused("--replicas", 2, "--mesh", "data=1,pipeline=2"))
 
-    def test_sharding_together_with_it_is_refused(self):
-        said = self.refused("--replicas", 4, "--mesh", "data=2,tensor=2", "--sharding", 2)
-        self.assertIn("--mesh data=2,tensor=2 --sharding 2", said)
+    def test_sharding_without_an_axis_that_cuts_the_batch_is_refused(self):
+        said = self.refused("--replicas", 2, "--mesh", "tensor=2", "--sharding", 2)
+        self.assertIn("--mesh tensor=2 --sharding 2: sharding: expected a mesh with an axis over which gradients are summed",
+                      said)
+        self.assertIn("data=1,tensor=2 would do", said)
 
 
 if __name__ == "__main__":

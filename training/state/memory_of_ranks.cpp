@@ -119,7 +119,7 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
     const auto unit = unit_of.find(key);
     const auto state = states.find(key);
     layout.parameters.push_back({.elements = unit != unit_of.end()
-                                                 ? sharded_parameter_of(parameter)->num_elements()
+                                                 ? sharded_parameter_of(parameter)->num_elements_along_axis()
                                                  : parameter.numel(),
                                  .element_bytes = static_cast<int64_t>(parameter.element_size()),
                                  .states = state == states.end() ? std::optional<int64_t>(0) : state->second,

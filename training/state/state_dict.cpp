@@ -11,7 +11,6 @@
 #include "lockstep/runtime/base/internal/text_excerpt.h"
 #include "lockstep/runtime/replicas/buffer_aggregation.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
-#include "lockstep/training/state/internal/sharded_states.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +39,7 @@ bool can_load(const torch::Tensor& target, const torch::Tensor& given) {
 
 void load_values(torch::Tensor& target, const torch::Tensor& values) {
   const auto* shard = sharded_parameter_of(target);
-  target.copy_(shard != nullptr ? shard_of_values(values, *shard) : values);
+  target.copy_(shard != nullptr ? part_of_values(values, *shard) : values);
 }
 
 std::map<std::string, torch::Tensor> by_name(const NamedTensors& tensors, const std::string& source) {

@@ -66,6 +66,11 @@ torch::Tensor forward(Model& model, const Batch& batch) {
   }
 }
 
+/// Returns the outputs of a step with the losses of whole examples, without gradients. If the ranks of a
+/// replica have different tokens of the same examples, each has computed the losses of its own, and this
+/// blocks until all of them have called it.
+StepOutputs with_whole_losses(ReplicaContext& replica, const StepOutputs& outputs);
+
 template <typename Batch>
 Batch micro_batch(const Batch& shard, int64_t index, int64_t count) {
   if constexpr (requires { BatchTraits<Batch>::slice(shard, 0, 0); }) {
@@ -81,7 +86,7 @@ void train_on(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
               GradScaler& scaler, StepState<Model, Batch>& state, const StepSettings& settings,
               const Batch& shard) {
   if (state.train_step) {
-    const auto outputs = state.train_step(replica, model, *optimizer, shard);
+    const auto outputs = with_whole_losses(replica, state.train_step(replica, model, *optimizer, shard));
     state.meters.update(outputs);
     state.meters.finite.update(outputs.losses);
     return;
@@ -96,6 +101,7 @@ void train_on(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
     const auto loss = compute_average_loss(replica, outputs.losses);
     (settings.has_scaler ? scaler.scale(loss) : loss).backward();
     // Runs while other replicas may still be summing.
+    outputs = with_whole_losses(replica, outputs);
     state.meters.update(outputs);
     return outputs.losses.detach();
   };
@@ -134,7 +140,7 @@ void test_step(ReplicaContext& replica, Model& model, StepState<Model, Batch>& s
                const StepSettings& settings, const Batch& shard) {
   with_step_errors("an evaluation step", replica, shard, [&] {
     const auto cast = replica.autocast(settings.autocast);
-    state.meters.update(state.compute(replica, model, shard));
+    state.meters.update(with_whole_losses(replica, state.compute(replica, model, shard)));
   });
 }
 

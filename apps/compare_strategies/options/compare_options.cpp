@@ -8,8 +8,8 @@
 
 #include "lockstep/apps/compare_strategies/options/work_flags.h"
 #include "lockstep/apps/shared/command_line/arguments.h"
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
 namespace {

@@ -8,11 +8,11 @@
 #include <system_error>
 #include <type_traits>
 
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/internal/regular_file.h"
 #include "lockstep/runtime/base/internal/bounded_json.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep::apps {

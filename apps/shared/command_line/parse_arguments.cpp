@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/apps/shared/command_line/cxxopts_flags.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
 namespace {

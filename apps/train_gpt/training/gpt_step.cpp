@@ -39,7 +39,7 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, co
   const ReplicaAxis* expert_axis = experts.empty() ? nullptr : &replica.axis(experts);
   if (!axis.empty()) {
     const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
-    return prepared(options, Gpt(model_options, replica.axis(axis), cut));
+    return prepared(options, Gpt(model_options, replica.axis(axis), cut, sharded_parts(strategy, replica)));
   }
   return prepared(options, Gpt(model_options, sharded_parts(strategy, replica), expert_axis));
 }

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/apps/shared/command_line/closest_name.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/mnist.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
@@ -68,13 +67,8 @@ std::array<uint8_t, TlsRecord::kHeaderBytes> header_of(size_t content_size) {
 
 }  // namespace
 
-void TrafficKey::Free::operator()(evp_cipher_ctx_st* context) const {
-  EVP_CIPHER_CTX_free(context);
-}
-
 TrafficKey::TrafficKey(const TrafficSecret& secret, Direction direction)
-    : secret_(secret), direction_(direction), context_(EVP_CIPHER_CTX_new()) {
-  if (!context_) throw std::bad_alloc();
+    : secret_(secret), cipher_(make_record_cipher(direction)) {
   use_secret();
 }
 
@@ -83,13 +77,11 @@ TrafficKey::~TrafficKey() {
 }
 
 void TrafficKey::use_secret() {
-  std::array<uint8_t, 16> key{};
+  RecordCipher::Key key{};
   expand_label(secret_, "key", key);
   expand_label(secret_, "iv", mask_);
-  const int result = EVP_CipherInit_ex(context_.get(), EVP_aes_128_gcm(), nullptr, key.data(), nullptr,
-                                       direction_ == Direction::kEncrypt ? 1 : 0);
+  cipher_->set_key(key);
   OPENSSL_cleanse(key.data(), key.size());
-  expect_success(result);
   num_records_ = 0;
 }
 
@@ -101,38 +93,13 @@ void TrafficKey::update() {
   use_secret();
 }
 
-void TrafficKey::begin_record(std::span<const uint8_t> header) {
+RecordCipher& TrafficKey::begin_record(std::span<const uint8_t> header) {
   auto nonce = mask_;
   for (size_t i = 0; i < sizeof(num_records_); ++i)
     nonce[nonce.size() - 1 - i] ^= static_cast<uint8_t>(num_records_ >> (8 * i));
   ++num_records_;
-  expect_success(EVP_CipherInit_ex(context_.get(), nullptr, nullptr, nullptr, nonce.data(), -1));
-  int count = 0;
-  expect_success(
-      EVP_CipherUpdate(context_.get(), nullptr, &count, header.data(), static_cast<int>(header.size())));
-}
-
-void TrafficKey::process(std::span<const uint8_t> from, uint8_t* into) {
-  if (from.empty()) return;  // OpenSSL takes an empty text for the end
-  int count = 0;
-  expect_success(EVP_CipherUpdate(context_.get(), into, &count, from.data(), static_cast<int>(from.size())));
-}
-
-void TrafficKey::write_tag(std::span<uint8_t, TlsRecord::kTagBytes> tag) {
-  int count = 0;
-  expect_success(EVP_CipherFinal_ex(context_.get(), tag.data(), &count));  // adds no bytes
-  expect_success(
-      EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, TlsRecord::kTagBytes, tag.data()));
-}
-
-bool TrafficKey::check_tag(std::span<const uint8_t, TlsRecord::kTagBytes> tag) {
-  std::array<uint8_t, TlsRecord::kTagBytes> expected{};
-  std::copy(tag.begin(), tag.end(), expected.begin());
-  expect_success(
-      EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, TlsRecord::kTagBytes, expected.data()));
-  int count = 0;
-  uint8_t nothing = 0;
-  return EVP_CipherFinal_ex(context_.get(), &nothing, &count) == 1;
+  cipher_->begin(nonce, header);
+  return *cipher_;
 }
 
 size_t TlsSealer::seal(std::span<const std::span<const uint8_t>> parts, size_t begin,
@@ -155,19 +122,19 @@ size_t TlsSealer::seal_content(uint8_t type, std::span<const std::span<const uin
 
   const auto header = header_of(size);
   std::copy(header.begin(), header.end(), into.begin());
-  key_.begin_record(header);
+  auto& cipher = key_.begin_record(header);
   uint8_t* next = into.data() + header.size();
   size_t left = size;
   for (const auto& part : parts) {
     const size_t skipped = std::min(begin, part.size());
     begin -= skipped;
     const auto content = part.subspan(skipped, std::min(part.size() - skipped, left));
-    key_.process(content, next);
+    cipher.process(content, next);
     next += content.size();
     left -= content.size();
   }
-  key_.process({&type, TlsRecord::kTypeBytes}, next);
-  key_.write_tag(
+  cipher.process({&type, TlsRecord::kTypeBytes}, next);
+  cipher.write_tag(
       std::span<uint8_t, TlsRecord::kTagBytes>(next + TlsRecord::kTypeBytes, TlsRecord::kTagBytes));
   return size;
 }
@@ -184,11 +151,11 @@ std::optional<size_t> TlsOpener::open(std::span<const uint8_t> record, uint8_t* 
   const auto header = record.first(TlsRecord::kHeaderBytes);
   const auto tag = record.last<TlsRecord::kTagBytes>();
   const size_t size = content_size(record);
-  key_.begin_record(header);
-  key_.process(record.subspan(header.size(), size), into);
+  auto& cipher = key_.begin_record(header);
+  cipher.process(record.subspan(header.size(), size), into);
   uint8_t type = 0;
-  key_.process(record.subspan(header.size() + size, TlsRecord::kTypeBytes), &type);
-  if (!key_.check_tag(tag)) fail_record();
+  cipher.process(record.subspan(header.size() + size, TlsRecord::kTypeBytes), &type);
+  if (!cipher.check_tag(tag)) fail_record();
 
   const std::span<const uint8_t> content(into, size);
   if (type == kUserDataType) return size;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
+#include "lockstep/runtime/base/net/record_cipher.h"
 
 namespace lockstep {
 
@@ -18,7 +18,7 @@ using TrafficSecret = std::array<uint8_t, 32>;
 struct TlsRecord {
   static constexpr size_t kHeaderBytes = 5;
   static constexpr size_t kTypeBytes = 1;  // follows the content
-  static constexpr size_t kTagBytes = 16;
+  static constexpr size_t kTagBytes = RecordCipher::kTagBytes;
   static constexpr size_t kMaxContentBytes = size_t{16} * 1024;
   static constexpr size_t kOverheadBytes = kHeaderBytes + kTypeBytes + kTagBytes;
   static constexpr size_t kMaxBytes = kMaxContentBytes + kOverheadBytes;
@@ -27,7 +27,7 @@ struct TlsRecord {
 /// The key of one direction, by which its records are encrypted or decrypted in order.
 class TrafficKey {
  public:
-  enum class Direction { kDecrypt, kEncrypt };
+  using Direction = RecordCipher::Direction;
 
   /// Derives the key from the secret (RFC 8446, section 7.3). Throws std::bad_alloc if memory runs out.
   TrafficKey(const TrafficSecret& secret, Direction direction);
@@ -40,27 +40,16 @@ class TrafficKey {
   /// Returns the number of records that were begun with this key.
   uint64_t num_records() const { return num_records_; }
 
-  /// Begins the next record, which has this header.
-  void begin_record(std::span<const uint8_t> header);
-  /// Encrypts or decrypts the next bytes of the record. `into` has room for as many, and may be `from`.
-  void process(std::span<const uint8_t> from, uint8_t* into);
-  /// Ends a record that was encrypted.
-  void write_tag(std::span<uint8_t, TlsRecord::kTagBytes> tag);
-  /// Ends a record that was decrypted. Returns false if it is not what the other end has encrypted.
-  bool check_tag(std::span<const uint8_t, TlsRecord::kTagBytes> tag);
+  /// Begins the next record, which has this header, and returns the cipher for the rest of it.
+  RecordCipher& begin_record(std::span<const uint8_t> header);
 
  private:
-  struct Free {
-    void operator()(evp_cipher_ctx_st* context) const;
-  };
-
   void use_secret();
 
   TrafficSecret secret_;
-  const Direction direction_;
-  std::array<uint8_t, 12> mask_{};  // added to the record's number, gives its nonce
+  RecordCipher::Nonce mask_{};  // added to the record's number, gives its nonce
   uint64_t num_records_ = 0;
-  const std::unique_ptr<evp_cipher_ctx_st, Free> context_;
+  const std::unique_ptr<RecordCipher> cipher_;
 };
 
 /// Encrypts the records of one direction.

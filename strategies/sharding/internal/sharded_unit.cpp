@@ -9,6 +9,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collective_label.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 
 namespace lockstep {
@@ -32,6 +33,10 @@ void check_can_be_cut(const UnitParameter& parameter, const std::string& unit) {
   if (!tensor.is_leaf()) refuse("is computed from others: a parameter must be a leaf");
   if (!tensor.is_non_overlapping_and_dense())
     refuse(c10::str("has gaps or overlaps in its memory, with sizes ", tensor.sizes(), " and strides ",
+                    tensor.strides()));
+  // A slice of rows counts their elements in this order.
+  if (is_cut(tensor) && !tensor.is_contiguous())
+    refuse(c10::str("is a part that is not contiguous, with sizes ", tensor.sizes(), " and strides ",
                     tensor.strides()));
 }
 
@@ -80,6 +85,12 @@ void ShardedUnit::bind(std::shared_ptr<const ReplicaCollectives> replica) {
         "[Sharded] expected unit '", options_.name, "' to be part ", position.index, " of ", position.size,
         ", one for each replica along the axis ", options_.axis, ", but it is part ", options_.index, " of ",
         options_.size, ": pass along(replica.axis(\"", options_.axis, "\"))"));
+  }
+  if (position.role == AxisRole::kModel && position.size > 1) {
+    throw InvalidArgument(c10::str(
+        "[Sharded] expected an axis over which gradients are summed, such as data, but "
+        "unit '",
+        options_.name, "' is cut over the ranks along ", options_.axis, ", along which layers are cut"));
   }
   const auto units = replica->shared<ReplicaUnits>();
   if (units != replica_units_) number_ = units->add(shared_from_this());

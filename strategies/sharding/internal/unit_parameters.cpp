@@ -46,6 +46,7 @@ UnitParameters::UnitParameters(std::vector<UnitParameter> parameters, Part part)
     begins_.push_back(end);
     sizes_.push_back(tensor.sizes().vec());
     strides_.push_back(tensor.strides().vec());
+    places_.push_back(slice_of_parameter(tensor, name, part_.axis, 0, 0));
     end = rounded_up(end + tensor.numel(), aligned);
   }
   part_elements_ = numel_in_parts(end, part_.size, aligned) / part_.size;
@@ -71,13 +72,10 @@ int64_t UnitParameters::offset_of(size_t index) const {
 }
 
 void UnitParameters::mark(size_t index) const {
-  const int64_t length = shards_[index].numel();
-  mark_shard(shards_[index], {.name = parameters_[index].name,
-                              .sizes = sizes_[index],
-                              .strides = strides_[index],
-                              .offset = length > 0 ? offset_of(index) : 0,
-                              .length = length,
-                              .axis = part_.axis});
+  ShardedParameter place = places_[index];
+  place.length = shards_[index].numel();
+  if (place.length > 0) place.offset = offset_of(index);
+  mark_shard(shards_[index], std::move(place));
 }
 
 at::Tensor UnitParameters::shard_of(const at::Tensor& part, size_t index) const {

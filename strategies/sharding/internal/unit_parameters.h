@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runtime/replicas/sharded_parameter.h"
+
 namespace lockstep {
 
 /// A parameter of a unit, with its first name.
@@ -93,6 +95,7 @@ class UnitParameters {
   std::vector<int64_t> begins_;  // of the parameters, in elements
   std::vector<std::vector<int64_t>> sizes_;
   std::vector<std::vector<int64_t>> strides_;
+  std::vector<ShardedParameter> places_;  // of the rank's shards
   int64_t part_elements_ = 0;
   int64_t element_size_ = 0;
   at::Tensor own_part_;  // [part_elements_]

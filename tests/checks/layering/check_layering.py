@@ -4,7 +4,7 @@
 Prints every include that does not and exits 1. A layer may include the layers that rooms.py names for it; a room may
 include itself and the rooms before it in the CMakeLists.txt of its layer; a room without LibTorch may include neither
 LibTorch nor a room with it; a public header may include no internal one. How an include is spelt
-("lockstep/<layer>/<room>/<name>.h") is checked in every folder.
+("lockstep/<layer>/<room>/<name>.h") is checked in every folder; examples may include files beside them.
 """
 
 import pathlib
@@ -44,7 +44,9 @@ class Tree:
         parts = name.split("/")
         room = room_of(self.rooms, path)
         if parts[0] != "lockstep":
-            if quote == '"':
+            # An example is a project of its own, to be copied.
+            is_beside = path.startswith("examples/") and (self.root / path).parent.joinpath(name).is_file()
+            if quote == '"' and not is_beside:
                 return f'expected an include that starts with lockstep/, but got "{name}"'
             if room is not None and self.rooms[room].is_torch_free and LIBTORCH.match(name):
                 return f"{self.rooms[room].path} does without LibTorch, but includes <{name}>"

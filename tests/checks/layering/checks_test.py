@@ -53,6 +53,11 @@ class ChecksTest(unittest.TestCase):
         (self.root / name).unlink()
         return problems
 
+    def test_an_example_may_include_a_file_beside_it(self):
+        self.write("examples/one/net.h", "")
+        self.assertEqual(self.planted("examples/one/main.cpp", '#include "net.h"\n'), [])
+        self.assertEqual(len(self.planted("examples/two/main.cpp", '#include "net.h"\n')), 1)
+
     def test_a_tree_in_order_passes(self):
         self.assertEqual(check_layering.check(self.root), [])
         self.assertEqual(check_public_headers.check(self.root), [])

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/models/gpt/gpt.h"
+#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/sharding/sharded_module.h"
 #include "lockstep/tests/models/gpt/small_gpts.h"
 
 namespace lockstep {
@@ -37,26 +41,41 @@ inline std::vector<NamedGpt> cut_gpts() {
   return {{"Gpt2", gpt2}, {"Llama", llama}, {"BiasedLlamaWithTiedHead", mixed}, {"Gpt2WithOwnHead", unusual}};
 }
 
-inline StrategyOptions cut_gpt_strategy(const Mesh& mesh) {
-  return {.intra_op_threads = 1, .seed = 3, .mesh = mesh};
+inline StrategyOptions cut_gpt_strategy(const Mesh& mesh, int stage = 0) {
+  return {.intra_op_threads = 1, .seed = 3, .mesh = mesh, .sharding = {.stage = stage}};
 }
 
-/// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis. Every part of the model
-/// matters to its results.
-inline Gpt make_cut_gpt(ReplicaContext& replica, const Mesh& mesh, const GptOptions& options,
+/// Makes a sharded unit of each part of a model if the strategy shards parameters.
+inline PartWrapper cut_gpt_units(const Strategy& strategy, ReplicaContext& replica) {
+  if (strategy.sharding().stage != 3) return {};
+  return [options = along(replica.axis(strategy.sharding().axis))](const ModelPart& part) {
+    const auto unit = std::make_shared<ShardedModule>(part.module, options);
+    return WrappedPart{unit, [unit](const PartFunction& function, const torch::Tensor& x) {
+                         return unit->call(function, x);
+                       }};
+  };
+}
+
+/// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis, of sharded units in
+/// stage
+/// 3. Every part of the model matters to its results.
+inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const GptOptions& options,
                         GptCutOptions cut = {}) {
-  torch::manual_seed(12);
+  const auto generator = at::detail::createCPUGenerator(12);
+  const RankRandom apart(generator);  // Workers that are threads share the process's generator.
   Gpt whole(options);
   whole->to(torch::kDouble);
   spread_parameters(whole);
-  if (!mesh.has("tensor")) return whole;
-  Gpt own(options, replica.axis("tensor"), cut);
+  const bool is_cut = strategy.mesh().has("tensor");
+  if (!is_cut && strategy.sharding().stage != 3) return whole;
+  const auto units = cut_gpt_units(strategy, replica);
+  Gpt own = is_cut ? Gpt(options, replica.axis("tensor"), cut, units) : Gpt(options, units);
   own->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   const auto values = whole->named_parameters();
   for (auto& item : own->named_parameters()) {
-    const auto* cut = sharded_parameter_of(item.value());
-    item.value().copy_(cut != nullptr ? part_of_cut(values[item.key()], *cut) : values[item.key()]);
+    const auto* part = sharded_parameter_of(item.value());
+    item.value().copy_(part != nullptr ? part_of_values(values[item.key()], *part) : values[item.key()]);
   }
   return own;
 }
@@ -89,7 +108,7 @@ struct CutGptTraining {
                  GptCutOptions cut = {})
       : strategy(on),
         model(on.scope([&](ReplicaContext& replica) {
-          Gpt gpt = make_cut_gpt(replica, on.mesh(), options, cut);
+          Gpt gpt = make_cut_gpt(replica, on, options, cut);
           gpt->set_block_runner(runner);
           return gpt;
         })),
@@ -116,9 +135,10 @@ inline double difference_from_whole(const Gpt& own, const Gpt& whole) {
   TORCH_CHECK(own->named_parameters().keys() == expected.keys());
   double most = 0;
   for (const auto& item : own->named_parameters()) {
-    const auto* cut = sharded_parameter_of(item.value());
+    const auto* place = sharded_parameter_of(item.value());
     const auto& values = expected[item.key()];
-    const auto part = cut != nullptr ? part_of_cut(values, *cut) : values;
+    const auto part = place != nullptr ? part_of_values(values, *place) : values;
+    if (part.numel() == 0) continue;
     most = std::max(most, (part - item.value()).abs().max().item<double>());
   }
   return most;

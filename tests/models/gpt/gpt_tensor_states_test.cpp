@@ -15,12 +15,30 @@ namespace {
 using testing::TemporaryFolder;
 
 constexpr double kCloseStates = 1e-12;
-const std::vector<std::string> kMeshes = {"data=1", "tensor=2", "tensor=4", "data=2,tensor=2"};
+
+/// A mesh and the stage of sharding on it.
+struct GptLayout {
+  std::string mesh;
+  int stage = 0;
+
+  std::string str() const { return mesh + " at stage " + std::to_string(stage); }
+};
+
+const std::vector<GptLayout> kLayouts = {{"data=1"},
+                                         {"data=4"},
+                                         {"tensor=2"},
+                                         {"tensor=4"},
+                                         {"data=2,tensor=2"},
+                                         {"data=2,tensor=2", 3},
+                                         {"shard=2,tensor=2", 1},
+                                         {"shard=2,tensor=2", 2},
+                                         {"tensor=2,shard=2", 3}};
 
 /// A training on a mesh with its state.
 struct SavedGptTraining {
-  SavedGptTraining(const std::string& mesh, const GptOptions& options)
-      : strategy(cpu_devices(parse_mesh(mesh).size()), cut_gpt_strategy(parse_mesh(mesh))),
+  SavedGptTraining(const GptLayout& layout, const GptOptions& options)
+      : strategy(cpu_devices(parse_mesh(layout.mesh).size()),
+                 cut_gpt_strategy(parse_mesh(layout.mesh), layout.stage)),
         training(strategy, options),
         state(strategy) {
     state.add_model(training.model);
@@ -63,18 +81,18 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
   const TemporaryFolder folder;
   const auto& options = GetParam().options;
   std::vector<std::string> files;
-  for (const auto& mesh : kMeshes) {
-    SavedGptTraining saved(mesh, options);
+  for (const auto& layout : kLayouts) {
+    SavedGptTraining saved(layout, options);
     saved.train(0, 2);
     files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
     saved.state.save(files.back(), {});
     if (files.size() > 1)
       expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
   }
-  for (const auto& mesh : kMeshes) {
-    SavedGptTraining other(mesh, options);
+  for (const auto& layout : kLayouts) {
+    SavedGptTraining other(layout, options);
     for (const auto& file : files) {
-      SCOPED_TRACE(::testing::Message() << file << " on " << mesh);
+      SCOPED_TRACE(::testing::Message() << file << " on " << layout.str());
       other.state.load(file);
       other.state.save(folder.path() + "/again.pt", {});
       expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
@@ -85,11 +103,15 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
 TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
   const TemporaryFolder folder;
   const auto& options = GetParam().options;
-  SavedGptTraining whole("data=1", options);
+  SavedGptTraining whole({"data=1"}, options);
   whole.train(0, 6);
-  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
-           {"tensor=2", "data=1"}, {"data=1", "tensor=2"}, {"data=2,tensor=2", "tensor=4"}}) {
-    SCOPED_TRACE(::testing::Message() << begin << " to " << end);
+  for (const auto& [begin, end] :
+       std::vector<std::pair<GptLayout, GptLayout>>{{{"tensor=2"}, {"data=1"}},
+                                                    {{"data=1"}, {"tensor=2"}},
+                                                    {{"data=2,tensor=2"}, {"tensor=4"}},
+                                                    {{"tensor=2"}, {"shard=2,tensor=2", 3}},
+                                                    {{"shard=2,tensor=2", 3}, {"data=2,tensor=2", 1}}}) {
+    SCOPED_TRACE(::testing::Message() << begin.str() << " to " << end.str());
     const std::string file = folder.path() + "/state.pt";
     SavedGptTraining first(begin, options);
     first.train(0, 3);
@@ -104,16 +126,16 @@ TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
 
 TEST_P(CutGptStatesTest, SavedWeightsAreThoseOfOneDevice) {
   const TemporaryFolder folder;
-  const auto weights_on = [&](const std::string& mesh) {
-    SavedGptTraining saved(mesh, GetParam().options);
+  const auto weights_on = [&](const GptLayout& layout) {
+    SavedGptTraining saved(layout, GetParam().options);
     saved.train(0, 3);
     const std::string file = folder.path() + "/weights.safetensors";
     save_weights(file, saved.strategy, saved.training.model);
     return load_weights(file);
   };
-  const auto whole = weights_on("data=1");
-  for (const char* mesh : {"tensor=2", "data=2,tensor=2"})
-    expect_tensors(weights_on(mesh), whole, kCloseStates);
+  const auto whole = weights_on({"data=1"});
+  for (const GptLayout& layout : {GptLayout{"tensor=2"}, {"data=2,tensor=2"}, {"shard=2,tensor=2", 3}})
+    expect_tensors(weights_on(layout), whole, kCloseStates);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CutGptStatesTest, ::testing::ValuesIn(cut_gpts()), name_of);

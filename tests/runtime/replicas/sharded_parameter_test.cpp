@@ -45,6 +45,48 @@ TEST(ShardedParameterTest, CopiesHaveNoMark) {
   EXPECT_EQ(sharded_parameter_of(tensor + 1), nullptr);
 }
 
+TEST(ShardedParameterTest, SlicesOfRowsCountTheRowsElements) {
+  const auto whole = torch::arange(48).view({8, 6});
+  for (const int64_t dim : {0, 1}) {
+    const ShardedParameter cut{.name = "weight",
+                               .sizes = {8, 6},
+                               .strides = {6, 1},
+                               .offset = whole.size(dim) / 2,
+                               .length = whole.size(dim) / 2,
+                               .axis = "tensor",
+                               .dim = dim};
+    const auto rows = part_of_values(whole, cut);
+    EXPECT_TRUE(rows.equal(whole.narrow(dim, cut.offset, cut.length)));
+    EXPECT_EQ(sizes_of_cut(cut), rows.sizes().vec());
+    mark_shard(rows, cut);
+    const auto place = slice_of_parameter(rows, "layer.weight", "shard", 5, 9);
+    EXPECT_EQ(place.num_elements(), 48);
+    EXPECT_EQ(place.num_elements_along_axis(), 24);
+    EXPECT_TRUE(part_of_values(whole, place).equal(rows.flatten().narrow(0, 5, 9)));
+    const auto slice = torch::zeros({9});
+    mark_shard(slice, place);
+    EXPECT_TRUE(is_slice(slice));
+    EXPECT_FALSE(is_cut(slice));
+    ASSERT_NE(cut_of(slice), nullptr);
+    EXPECT_EQ(cut_of(slice)->axis, "tensor");
+    EXPECT_EQ(sharded_parameter_of(slice)->axis, "shard");
+    EXPECT_EQ(whole_sizes(slice), at::IntArrayRef({8, 6}));
+    EXPECT_EQ(cut_of(rows)->offset, cut.offset);
+  }
+}
+
+TEST(ShardedParameterTest, SlicesOfWholeParametersAreInTheOrderOfMemory) {
+  const auto whole = torch::arange(15).view({5, 3}).t();
+  const auto place = slice_of_parameter(whole, "weight", "shard", 4, 6);
+  EXPECT_EQ(place.cut, nullptr);
+  EXPECT_EQ(place.num_elements_along_axis(), 15);
+  EXPECT_TRUE(part_of_values(whole, place).equal(torch::arange(4, 10)));
+  const auto slice = torch::zeros({6});
+  mark_shard(slice, place);
+  EXPECT_EQ(cut_of(slice), nullptr);
+  EXPECT_EQ(cut_of(whole), nullptr);
+}
+
 /// A module with a shard of a parameter of these sizes, and a buffer.
 ModulePointer module_with_part(const std::vector<int64_t>& sizes, int64_t offset, int64_t length,
                                double value) {

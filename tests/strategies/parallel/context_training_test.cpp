@@ -190,6 +190,22 @@ TEST_P(ContextTraining, EqualsThatOnOneDeviceWithRecomputation) {
   expect_training(strategy, trained_on_one_device(kSteps), {.recomputes = true});
 }
 
+TEST_P(ContextTraining, EqualsThatOnOneDeviceWithShardedState) {
+  const auto whole = trained_on_one_device(kSteps);
+  for (const int stage : {1, 2}) {
+    SCOPED_TRACE(stage);
+    auto options = options_of(mesh());
+    options.sharding.stage = stage;
+    MirroredStrategy strategy(cpu_devices(mesh().size()), options);
+    expect_training(strategy, whole, {.method = ContextMethod::kAllToAll});
+    if (mesh().size() > 4) continue;
+    expect_no_worker_failed(run_strategies(
+        std::vector<int>(static_cast<size_t>(mesh().size()), 1),
+        [&](MultiWorkerMirroredStrategy& workers) { expect_training(workers, whole, {}); },
+        [&](int, WorkerSetUp& set_up) { set_up.options = options; }));
+  }
+}
+
 TEST_P(ContextTraining, EqualsThatOnOneDeviceOverWorkers) {
   const auto whole = trained_on_one_device(kSteps);
   const int ranks = mesh().size();

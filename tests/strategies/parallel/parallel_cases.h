@@ -226,8 +226,10 @@ double difference_of_parts(Net& net, const ParallelRun& whole) {
   for (const auto& item : net->named_parameters()) {
     const auto& [name, expected] = whole.parameters.at(at++);
     TORCH_CHECK(name == item.key(), name, " ", item.key());
-    const auto* cut = sharded_parameter_of(item.value());
-    const auto part = cut == nullptr ? expected : expected.narrow(*cut->dim, cut->offset, cut->length);
+    const auto* place = sharded_parameter_of(item.value());
+    const auto part = place == nullptr ? expected : part_of_values(expected, *place);
+    TORCH_CHECK(part.sizes() == item.value().sizes(), name);
+    if (part.numel() == 0) continue;
     most = std::max(most, (part - item.value()).abs().max().template item<double>());
   }
   return most;

@@ -10,7 +10,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/strategies/parallel/parallelize.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
+#include "lockstep/tests/strategies/parallel/units_net.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
@@ -31,18 +33,33 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-StrategyOptions cut_options_of(const Mesh& mesh) {
-  return {.intra_op_threads = 1, .seed = 3, .mesh = mesh};
+StrategyOptions cut_options_of(const Mesh& mesh, int stage = 0) {
+  return {.intra_op_threads = 1,
+          .seed = 3,
+          .mesh = mesh,
+          .sharding = {.stage = stage},
+          .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 256}};
 }
 
-/// A training of one of the two nets under a strategy.
+/// Cuts the layers of WholeNet.
+const ParallelPlan kWholeNetPlan{{"embedding", RowwiseParallel{}},
+                                 {"up", ColwiseParallel{}},
+                                 {"down", RowwiseParallel{}},
+                                 {"head", ColwiseParallel{.gather_output = true}}};
+
+/// A training of one of the nets under a strategy. WholeNet is parallelized if the mesh has the axis
+/// tensor.
 template <typename Net>
 struct Trained {
   explicit Trained(Strategy& on)
       : strategy(on),
-        model(on.scope([](ReplicaContext& replica) {
+        model(on.scope([&on](ReplicaContext& replica) {
           if constexpr (std::is_same_v<Net, WholeNet>) {
-            return WholeNet();
+            WholeNet net;
+            if (on.mesh().has("tensor")) parallelize(net, replica.axis("tensor"), kWholeNetPlan);
+            return net;
+          } else if constexpr (std::is_same_v<Net, UnitsNet>) {
+            return make_units_net(replica, on.sharding().axis);
           } else {
             return ParallelNet(replica.axis("tensor"));
           }
@@ -63,8 +80,8 @@ struct Trained {
 };
 
 template <typename Net>
-void with_training(const Mesh& mesh, const std::function<void(Trained<Net>&)>& work) {
-  MirroredStrategy strategy(cpu_devices(mesh.size()), cut_options_of(mesh));
+void with_training(const Mesh& mesh, const std::function<void(Trained<Net>&)>& work, int stage = 0) {
+  MirroredStrategy strategy(cpu_devices(mesh.size()), cut_options_of(mesh, stage));
   Trained<Net> training(strategy);
   work(training);
 }
@@ -83,8 +100,26 @@ void with_each_layout(
   };
   with_training<WholeNet>({{"data", 1}}, [&](auto& training) { call("one device", training); });
   with_training<WholeNet>({{"data", 4}}, [&](auto& training) { call("data=4", training); });
+  with_training<WholeNet>(
+      {{"shard", 4}}, [&](auto& training) { call("shard=4, stage 2", training); }, 2);
   for (const char* mesh : {"tensor=2", "tensor=4", "data=2,tensor=2", "tensor=2,data=2"})
     with_training<ParallelNet>(parse_mesh(mesh), [&](auto& training) { call(mesh, training); });
+  for (const char* mesh : {"shard=2,tensor=2", "tensor=2,shard=2"}) {
+    for (const int stage : {1, 2}) {
+      const auto name = c10::str(mesh, ", stage ", stage);
+      with_training<ParallelNet>(
+          parse_mesh(mesh), [&](auto& training) { call(name, training); }, stage);
+    }
+  }
+  for (const char* mesh : {"data=2,tensor=2", "shard=2,tensor=2", "tensor=2,data=2", "data=1,tensor=2"}) {
+    const auto name = c10::str(mesh, ", stage 3");
+    with_training<UnitsNet>(
+        parse_mesh(mesh), [&](auto& training) { call(name, training); }, 3);
+  }
+  for (const char* mesh : {"tensor=4", "data=2,tensor=2"}) {
+    with_training<WholeNet>(parse_mesh(mesh),
+                            [&](auto& training) { call(std::string("parallelized on ") + mesh, training); });
+  }
 }
 
 void expect_same_tensors(const std::string& a, const std::string& b) {
@@ -141,11 +176,16 @@ TEST(CutParameters, ATrainingResumesOnAnotherMesh) {
     training.train(3, 6);
     for (auto& net : training.model.local_values()) EXPECT_LE(difference_of_parts(net, whole), 1e-12);
   });
-  with_training<WholeNet>({{"data", 1}}, [&](auto& training) {
+  const auto expect_resumed = [&](auto& training) {
     training.state.load(file);
     training.train(3, 6);
-    EXPECT_LE(difference_of_parts(training.model.primary(), whole), 1e-12);
-  });
+    for (auto& net : training.model.local_values()) EXPECT_LE(difference_of_parts(net, whole), 1e-12);
+  };
+  for (const char* mesh : {"data=1", "tensor=4", "data=2,tensor=2"})  // whole, and parallelized
+    with_training<WholeNet>(parse_mesh(mesh), expect_resumed);
+  for (const int stage : {1, 2})
+    with_training<ParallelNet>({{"shard", 2}, {"tensor", 2}}, expect_resumed, stage);
+  with_training<UnitsNet>({{"data", 2}, {"tensor", 2}}, expect_resumed, 3);
 }
 
 TEST(CutParameters, WorkersSaveWholeParameters) {
@@ -166,6 +206,34 @@ TEST(CutParameters, WorkersSaveWholeParameters) {
       },
       [&](int, WorkerSetUp& set_up) { set_up.options = cut_options_of(mesh); }));
   expect_same_tensors(alone, together);
+}
+
+TEST(CutParameters, WorkersSaveWholeParametersOfSlices) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() + "/together.pt");
+  const auto again = (folder.path() + "/again.pt");
+  const Mesh mesh{{"data", 2}, {"tensor", 2}};
+  const auto save = [&]<typename Net>(MultiWorkerMirroredStrategy& strategy, const Net*) {
+    Trained<Net> training(strategy);
+    training.train(0, 2);
+    training.state.save(file, {});
+  };
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    expect_no_worker_failed(run_strategies(
+        {1, 1, 2},
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          stage < 3 ? save(strategy, static_cast<const ParallelNet*>(nullptr))
+                    : save(strategy, static_cast<const UnitsNet*>(nullptr));
+        },
+        [&](int, WorkerSetUp& set_up) { set_up.options = cut_options_of(mesh, stage); }));
+    with_training<WholeNet>({{"data", 1}}, [&](auto& training) {
+      training.state.load(file);
+      EXPECT_LE(difference_of_parts(training.model.primary(), trained_whole(2, 2)), 1e-12);
+      training.state.save(again, {});
+    });
+    expect_same_tensors(file, again);
+  }
 }
 
 TEST(CutParameters, OwnRandomStreamsOfRanksResume) {
@@ -216,6 +284,8 @@ TEST(CutParameters, DivergenceCheckComparesRanksThatHoldTheSame) {
   };
   with_training<ParallelNet>({{"data", 2}, {"tensor", 2}}, expect_comparison);
   with_training<ParallelNet>({{"context", 2}, {"tensor", 2}}, expect_comparison);
+  for (const int stage : {1, 2})
+    with_training<ParallelNet>({{"data", 2}, {"tensor", 2}}, expect_comparison, stage);
 }
 
 /// A net with a buffer that differs between replicas, as a BatchNorm's statistics do.
@@ -348,6 +418,29 @@ TEST(CutParameters, CountInTheMemoryOfARankByItsPart) {
       }
     });
   }
+}
+
+TEST(CutParameters, CountInTheMemoryOfARankBySlices) {
+  const auto expect_prediction = [](auto& training) {
+    training.train(0, 2);
+    std::vector<torch::optim::Optimizer*> optimizers;
+    for (auto& adam : training.adam.local_values()) optimizers.push_back(&adam);
+    const auto memory =
+        memory_of_ranks(training.strategy, module_pointers(training.model.local_values()), optimizers);
+    constexpr int64_t kPadding = 10 * 64;  // of buckets or units, and slices of unequal lengths
+    for (const auto& rank : memory) {
+      ASSERT_TRUE(rank.predicted);
+      EXPECT_NEAR(static_cast<double>(rank.measured.parameters),
+                  static_cast<double>(rank.predicted->parameters), kPadding);
+      EXPECT_NEAR(static_cast<double>(rank.measured.gradients),
+                  static_cast<double>(rank.predicted->gradients), kPadding);
+      EXPECT_NEAR(static_cast<double>(rank.measured.optimizer_state.value()),
+                  static_cast<double>(rank.predicted->optimizer_state.value()), 2 * kPadding);
+    }
+  };
+  for (const int stage : {1, 2})
+    with_training<ParallelNet>({{"shard", 2}, {"tensor", 2}}, expect_prediction, stage);
+  with_training<UnitsNet>({{"shard", 2}, {"tensor", 2}}, expect_prediction, 3);
 }
 
 TEST(CutParameters, SaveWeightsRefusesParts) {

@@ -3,17 +3,17 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace lockstep {
 
-/// Elements of a tensor that this process has to give: consecutive in the order of the tensor's memory, or
-/// those of a range along a dimension.
+/// Elements of a tensor that this process has to give: consecutive in the order of the tensor's memory, or a
+/// box of neighbours.
 struct TensorPiece {
-  int64_t offset = 0;      ///< Place of the first one among the tensor's elements, or along the dimension.
-  torch::Tensor elements;  ///< One-dimensional, or of the tensor's sizes except along the dimension.
-  std::optional<int64_t> dim = std::nullopt;  ///< The dimension; none for the order of memory.
+  int64_t offset = 0;      ///< Place of the first one among the tensor's elements, in the order of memory.
+  torch::Tensor elements;  ///< One-dimensional, or of the box's sizes.
+  /// The place of the box's first element along each dimension. Empty: no box.
+  std::vector<int64_t> begin = {};
 };
 
 /// Returns a stand-in for a tensor of which the replicas hold pieces: of the device "meta", with the sizes,

@@ -3,14 +3,13 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "lockstep/runtime/gradients/optimizer_group.h"
-#include "lockstep/runtime/gradients/state_slice.h"
 #include "lockstep/training/state/internal/divided_tensor.h"
+#include "lockstep/training/state/internal/shard_pieces.h"
 #include "lockstep/training/state/internal/text_tensor.h"
 #include "lockstep/training/state/optimizer_state.h"
 
@@ -25,38 +24,29 @@ torch::Tensor whole_like(const torch::Tensor& tensor, torch::ScalarType dtype) {
                           : at::empty_strided(tensor.sizes(), tensor.strides(), options);
 }
 
-/// Returns whether no replica of a lower id has the same shards along the axis.
-bool has_first_copy(const Strategy& strategy, const std::string& axis, int local) {
-  const auto first = strategy.mesh().groups(axis).front();
-  return std::find(first.begin(), first.end(), strategy.first_local_replica() + local) != first.end();
+/// Returns whether no rank of a lower number has the same elements of a parameter with this place, whose
+/// elements differ along the place's axes only.
+bool has_first_copy(const Strategy& strategy, int local, const ShardedParameter& place) {
+  const Mesh& mesh = strategy.mesh();
+  const auto own = mesh.coordinates(strategy.first_local_replica() + local);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::string& axis = mesh.axes()[i].name;
+    if (own[i] != 0 && axis != place.axis && (place.cut == nullptr || axis != place.cut->axis)) return false;
+  }
+  return true;
 }
 
-/// Returns whether the tensor is a shard with elements that no earlier replica has.
+/// Returns whether the tensor is a shard with elements that no earlier rank has.
 bool is_own_shard(const Strategy& strategy, int local, const torch::Tensor& tensor) {
   const auto* shard = sharded_parameter_of(tensor);
-  return shard != nullptr && shard->length > 0 && has_first_copy(strategy, shard->axis, local);
+  return shard != nullptr && shard->length > 0 && has_first_copy(strategy, local, *shard);
 }
 
-/// Returns where the elements of a shard, or of a tensor like it, are in the whole parameter.
-std::vector<TensorPiece> pieces_of_shard(const torch::Tensor& own, const ShardedParameter& shard) {
-  if (!shard.dim) return {{shard.offset, own}};
-  const auto ranges = ranges_of_cut(shard);
-  if (ranges.size() == 1) return {{shard.offset, own, shard.dim}};
-  std::vector<TensorPiece> pieces;
-  pieces.reserve(ranges.size());
-  for (const auto& range : ranges) {
-    pieces.push_back(
-        {range.offset, own.narrow(*shard.dim, range.own_offset, range.length).contiguous(), shard.dim});
-  }
-  return pieces;
-}
-
-/// Elements of an optimizer's parameter that a replica steps.
+/// Elements of an optimizer's parameter that a rank steps.
 struct SteppedPiece {
   size_t parameter = 0;
-  int64_t offset = 0;
   torch::Tensor tensor;
-  const ShardedParameter* shard = nullptr;  // null: elements in the order of memory, from `offset` on
+  ShardedParameter place;
 };
 
 /// Returns the pieces of the optimizer's parameters whose state the local replica holds, and none of the
@@ -65,18 +55,20 @@ std::vector<SteppedPiece> stepped_pieces(const Strategy& strategy, int local,
                                          const torch::optim::Optimizer& optimizer,
                                          const ShardedParameters* part) {
   std::vector<SteppedPiece> pieces;
+  const auto parameters = parameters_of(optimizer);
   if (part != nullptr) {
     for (size_t i = 0; i < part->slices().size(); ++i) {
       const ParameterSlice& slice = part->slices()[i];
-      pieces.push_back({slice.parameter, slice.offset, part->tensor(i)});
+      auto place = slice_of_parameter(parameters[slice.parameter], "", strategy.sharding().axis, slice.offset,
+                                      slice.length);
+      if (!has_first_copy(strategy, local, place)) continue;
+      pieces.push_back({slice.parameter, part->tensor(i), std::move(place)});
     }
     return pieces;
   }
-  const auto parameters = parameters_of(optimizer);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!is_own_shard(strategy, local, parameters[i])) continue;
-    const auto* shard = sharded_parameter_of(parameters[i]);
-    pieces.push_back({i, shard->offset, parameters[i], shard});
+    if (is_own_shard(strategy, local, parameters[i]))
+      pieces.push_back({i, parameters[i], *sharded_parameter_of(parameters[i])});
   }
   return pieces;
 }
@@ -107,11 +99,7 @@ class DividedStates {
       told_.push_back(has_elements ? torch::empty({0}) : tensor);
       if (!has_elements) continue;
       auto& own = own_[{piece.parameter, name}];
-      if (piece.shard == nullptr) {
-        own.push_back({piece.offset, tensor});
-        continue;
-      }
-      for (auto& part : pieces_of_shard(tensor, *piece.shard)) own.push_back(std::move(part));
+      for (auto& part : pieces_of_shard(tensor, piece.place)) own.push_back(std::move(part));
     }
   }
 
@@ -146,16 +134,11 @@ class DividedStates {
 
 }  // namespace
 
-torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard) {
-  if (shard.dim) return part_of_cut(values, shard);
-  return slice_of_values(values, {shard.sizes, shard.strides}, shard.offset, shard.length);
-}
-
 torch::Tensor values_like(const StateView& saved, const torch::Tensor& parameter) {
   const auto* shard = sharded_parameter_of(parameter);
   if (shard == nullptr) return saved.tensor_like(parameter);
   const auto whole = torch::empty({}, parameter.options().requires_grad(false)).expand(shard->sizes);
-  return shard_of_values(saved.tensor_like(whole), *shard);
+  return part_of_values(saved.tensor_like(whole), *shard);
 }
 
 NamedTensors divided_tensors(const Strategy& strategy, const std::vector<NamedTensors>& replicas) {

@@ -25,8 +25,6 @@ NamedTensors divided_tensors(const Strategy& strategy, const std::vector<NamedTe
 StateValue::Dict divided_optimizer_state(Strategy& strategy,
                                          const std::vector<torch::optim::Optimizer*>& replicas);
 
-/// Returns the elements of a shard, of the values of the whole parameter.
-torch::Tensor shard_of_values(const torch::Tensor& values, const ShardedParameter& shard);
 /// Returns the saved values of a parameter, in the dtype and on the device of `parameter`, which may be a
 /// shard of it. Throws CheckpointError for another shape.
 torch::Tensor values_like(const StateView& saved, const torch::Tensor& parameter);

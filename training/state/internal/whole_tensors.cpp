@@ -14,22 +14,21 @@ namespace {
 /// Bytes of tensors that are exchanged at once, since a small exchange is mostly waiting.
 constexpr size_t kBytesAtOnce = size_t{4} << 20;
 
-/// Sent in the place of a piece's dimension if it has none.
-constexpr int64_t kInMemory = -1;
-
 /// Returns the piece's place in the whole tensor, or none if it does not fit there.
 std::optional<torch::Tensor> place_of(const TensorPiece& piece, const torch::Tensor& whole) {
-  const auto& [offset, elements, dim] = piece;
-  if (!dim) {
+  const auto& [offset, elements, begin] = piece;
+  if (begin.empty()) {
     if (offset + elements.numel() > whole.numel()) return std::nullopt;
     return elements_of(whole, offset, elements.numel());
   }
-  auto sizes = whole.sizes().vec();
-  const auto along = static_cast<size_t>(*dim);
-  if (elements.dim() != whole.dim() || offset + elements.size(*dim) > sizes.at(along)) return std::nullopt;
-  sizes[along] = elements.size(*dim);
-  if (elements.sizes() != at::IntArrayRef(sizes)) return std::nullopt;
-  return whole.narrow(*dim, offset, elements.size(*dim));
+  if (elements.dim() != whole.dim() || static_cast<int64_t>(begin.size()) != whole.dim()) return std::nullopt;
+  torch::Tensor place = whole;
+  for (int64_t dim = 0; dim < whole.dim(); ++dim) {
+    const int64_t first = begin[static_cast<size_t>(dim)];
+    if (first < 0 || first + elements.size(dim) > whole.size(dim)) return std::nullopt;
+    place = place.narrow(dim, first, elements.size(dim));
+  }
+  return place;
 }
 
 }  // namespace
@@ -42,15 +41,16 @@ WholeTensors::WholeTensors(Strategy& strategy, std::vector<torch::Tensor> divide
 
 void WholeTensors::exchange_next() {
   whole_.clear();
-  const size_t begin = num_exchanged_;
+  const size_t first = num_exchanged_;
   std::vector<torch::Tensor> own;
   for (size_t bytes = 0; num_exchanged_ < divided_.size(); ++num_exchanged_) {
     const torch::Tensor& tensor = divided_[num_exchanged_];
-    if (num_exchanged_ > begin && bytes + tensor.nbytes() > kBytesAtOnce) break;
+    if (num_exchanged_ > first && bytes + tensor.nbytes() > kBytesAtOnce) break;
     bytes += tensor.nbytes();
-    for (const auto& [offset, elements, dim] : *pieces_of(tensor)) {
-      own.push_back(torch::tensor({static_cast<int64_t>(num_exchanged_), offset, dim.value_or(kInMemory)},
-                                  torch::kLong));
+    for (const auto& [offset, elements, begin] : *pieces_of(tensor)) {
+      std::vector<int64_t> head{static_cast<int64_t>(num_exchanged_), offset};
+      head.insert(head.end(), begin.begin(), begin.end());
+      own.push_back(torch::tensor(head, torch::kLong));
       own.push_back(elements.detach());
     }
     if (!wanted_.contains(pieces_of(tensor))) continue;
@@ -61,8 +61,9 @@ void WholeTensors::exchange_next() {
   for (const auto& of_worker : strategy_.extended().gather_tensors(own)) {
     for (size_t i = 0; i < of_worker.size(); i += 2) {
       const auto* head = of_worker[i].const_data_ptr<int64_t>();
-      const auto dim = head[2] == kInMemory ? std::nullopt : std::optional(head[2]);
-      add_piece(static_cast<size_t>(head[0]), {.offset = head[1], .elements = of_worker[i + 1], .dim = dim});
+      add_piece(static_cast<size_t>(head[0]), {.offset = head[1],
+                                               .elements = of_worker[i + 1],
+                                               .begin = {head + 2, head + of_worker[i].numel()}});
     }
   }
 }

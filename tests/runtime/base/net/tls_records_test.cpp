@@ -61,11 +61,11 @@ std::optional<Bytes> opened_record(TlsOpener& opener, const Bytes& record) {
 /// A record with any type, as a peer that knows the key could send it.
 Bytes record_of_type(TrafficKey& key, uint8_t type, const Bytes& content) {
   Bytes record{23, 3, 3, 0, static_cast<uint8_t>(content.size() + 17)};
-  key.begin_record(record);
+  auto& cipher = key.begin_record(record);
   record.resize(content.size() + TlsRecord::kOverheadBytes);
-  key.process(content, record.data() + 5);
-  key.process({&type, 1}, record.data() + 5 + content.size());
-  key.write_tag(std::span(record).last<TlsRecord::kTagBytes>());
+  cipher.process(content, record.data() + 5);
+  cipher.process({&type, 1}, record.data() + 5 + content.size());
+  cipher.write_tag(std::span(record).last<TlsRecord::kTagBytes>());
   return record;
 }
 

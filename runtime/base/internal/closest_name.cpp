@@ -1,10 +1,10 @@
-#include "lockstep/apps/shared/command_line/closest_name.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -57,4 +57,4 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
   return name ? " (did you mean " + *name + "?)" : "";
 }
 
-}  // namespace lockstep::apps
+}  // namespace lockstep

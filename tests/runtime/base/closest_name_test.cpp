@@ -1,8 +1,8 @@
-#include "lockstep/apps/shared/command_line/closest_name.h"
+#include "lockstep/runtime/base/internal/closest_name.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::apps {
+namespace lockstep {
 namespace {
 
 const std::vector<std::string> kNames{"--epochs", "--seed", "--model", "--devices", "--steps-per-epoch"};
@@ -37,4 +37,4 @@ TEST(ClosestName, ReadsAsAQuestion) {
 }
 
 }  // namespace
-}  // namespace lockstep::apps
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// Models that are cut along an axis of the mesh, and sharded over another one. Oracle: the whole model on one
+// device.
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/models/gpt/gpt_generation.h"
+#include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/tests/models/gpt/cut_gpts.h"
+#include "lockstep/tests/support/worker_strategies.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kShardedGptSteps = 20;
+constexpr double kShardedGptTolerance = 1e-12;
+
+/// How a model is divided.
+struct ShardedGptCase {
+  const char* mesh;
+  int stage;
+  bool has_shards_of_sequences;
+};
+
+std::string name_of_layout(const ShardedGptCase& layout) {
+  std::string name = layout.mesh;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+  return name + "_stage_" + std::to_string(layout.stage) +
+         (layout.has_shards_of_sequences ? "_on_shards" : "");
+}
+
+/// A training of the whole model: its losses, and the model at the end.
+struct WholeGptRun {
+  explicit WholeGptRun(const GptOptions& options)
+      : strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}})), training(strategy, options) {
+    for (int step = 0; step < kShardedGptSteps; ++step) losses.push_back(training.step(step));
+    EXPECT_LT(losses.back(), losses.front());
+  }
+  const Gpt& model() { return training.model.primary(); }
+
+  MirroredStrategy strategy;
+  CutGptTraining training;
+  std::vector<double> losses;
+};
+
+void expect_run(Strategy& strategy, WholeGptRun& whole, const ShardedGptCase& layout,
+                const GptBlockRunner& runner) {
+  CutGptTraining cut(strategy, whole.model()->options(), runner,
+                     {.shard_sequence = layout.has_shards_of_sequences});
+  for (int step = 0; step < kShardedGptSteps; ++step)
+    ASSERT_NEAR(cut.step(step), whole.losses[static_cast<size_t>(step)], kShardedGptTolerance)
+        << "step " << step;
+  for (const auto& own : cut.model.local_values())
+    EXPECT_LE(difference_from_whole(own, whole.model()), kShardedGptTolerance);
+}
+
+class ShardedCutGptTest : public testing::TestWithParam<std::tuple<NamedGpt, ShardedGptCase>> {
+ protected:
+  static GptOptions options() {
+    GptOptions own = std::get<0>(GetParam()).options;
+    own.max_length = 9;  // One more than the length of sequences, which ranks divide.
+    return own;
+  }
+  static ShardedGptCase layout() { return std::get<1>(GetParam()); }
+  static StrategyOptions strategy_options() {
+    auto made = cut_gpt_strategy(parse_mesh(layout().mesh), layout().stage);
+    made.timeout = std::chrono::minutes(2);
+    return made;
+  }
+};
+
+TEST_P(ShardedCutGptTest, TrainsAsTheWholeModel) {
+  WholeGptRun whole(options());
+  for (const bool recomputes : {false, true}) {
+    SCOPED_TRACE(recomputes);
+    MirroredStrategy strategy(cpu_devices(parse_mesh(layout().mesh).size()), strategy_options());
+    expect_run(
+        strategy, whole, layout(),
+        recomputes ? [](const auto& block, const auto& x) { return recompute(block, x); } : GptBlockRunner());
+  }
+}
+
+TEST_P(ShardedCutGptTest, TrainsAsTheWholeModelOverWorkers) {
+  WholeGptRun whole(options());
+  const int ranks = parse_mesh(layout().mesh).size();
+  for (const auto& workers :
+       {std::vector<int>(static_cast<size_t>(ranks), 1), std::vector<int>{ranks / 2, ranks - ranks / 2}}) {
+    SCOPED_TRACE(testing::Message() << workers.size() << " workers");
+    expect_no_worker_failed(run_strategies(
+        workers, [&](MultiWorkerMirroredStrategy& strategy) { expect_run(strategy, whole, layout(), {}); },
+        [&](int, WorkerSetUp& set_up) { set_up.options = strategy_options(); }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ShardedCutGptTest,
+                         testing::Combine(testing::ValuesIn(cut_gpts()),
+                                          testing::Values(ShardedGptCase{"shard=2,tensor=2", 1, false},
+                                                          ShardedGptCase{"data=2,tensor=2", 2, true},
+                                                          ShardedGptCase{"shard=2,tensor=2", 3, false},
+                                                          ShardedGptCase{"tensor=2,shard=2", 3, true})),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  name_of_layout(std::get<1>(info.param));
+                         });
+
+TEST(ShardedCutGptGenerationTest, RanksGenerateTheTokensOfTheWholeModelTogether) {
+  const auto tokens_of = [](ReplicaContext&, Gpt& gpt) {
+    const std::vector<std::vector<int64_t>> prompts = {{1, 5, 9}, {2}, {30, 31, 0, 7, 7}};
+    return generate(gpt, prompts, {.max_new_tokens = 6, .temperature = 0});
+  };
+  for (const auto& [name, options] : cut_gpts()) {
+    SCOPED_TRACE(name);
+    MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}}));
+    CutGptTraining whole(whole_strategy, options);
+    const auto expected = whole_strategy.run(tokens_of, whole.model)[0];
+    MirroredStrategy strategy(cpu_devices(4), cut_gpt_strategy({{"shard", 2}, {"tensor", 2}}, 3));
+    CutGptTraining cut(strategy, options);
+    for (const auto& tokens : strategy.run(tokens_of, cut.model).local_values()) EXPECT_EQ(tokens, expected);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
