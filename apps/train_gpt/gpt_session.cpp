@@ -106,7 +106,11 @@ History GptSession::train(const Callbacks& callbacks) {
        .data = gpt_.data,
        .callbacks = callbacks,
        .on_start = [this](torch::nn::Module& model, const LoadReport* weights) { on_start(model, weights); },
-       .on_sample = [this](const SampleText& sample) { on_sample(sample); }});
+       .on_sample = [this](const SampleText& sample) { on_sample(sample); },
+       .on_routing =
+           [this](ExpertLoad load) {
+             if (record()) record()->set_expert_load(std::move(load));
+           }});
   if (!role().is_silent && !is_interrupted()) print_result(history);
   return history;
 }

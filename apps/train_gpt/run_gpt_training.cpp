@@ -70,6 +70,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
   const GptPlan plan = make_gpt_plan(options, model_to_train(options, base, data.vocabulary_size),
                                      sequence_length, strategy.num_replicas_in_sync());
   check_axes(strategy.mesh(), options, base, plan.model);
+  check_experts(strategy, plan.model);
   check_sequence_parallel(strategy.mesh(), options, sequence_length);
   const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);

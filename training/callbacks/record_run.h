@@ -80,6 +80,8 @@ class RecordRun : public Callback {
   void set_misclassified(std::vector<MisclassifiedImage> images, int64_t num_all);
   /// Adds a text that the model wrote to the report.
   void add_sample(SampleText sample) { record_.samples.push_back(std::move(sample)); }
+  /// Sets the work of the model's experts that the report shows.
+  void set_expert_load(ExpertLoad load) { record_.expert_load = std::move(load); }
   /// Sets the losses that the report compares the validation loss with, in any order.
   void set_reference_losses(std::vector<ReferenceLoss> losses);
   /// Writes the end of metrics.jsonl, ends the TensorBoard session and writes the report. Call it after

@@ -15,6 +15,8 @@ namespace {
 constexpr IntegerRange kGptCounts{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kGptCountsOrNone{.least = 0, .most = 1'000'000'000};
 constexpr IntegerRange kModelSizes{.least = 1, .most = 1'000'000};
+constexpr IntegerRange kExpertCounts{.least = 1, .most = 4096};
+constexpr IntegerRange kExpertCountsOrNone{.least = 0, .most = 4096};
 constexpr IntegerRange kVocabularySizes{.least = 1, .most = 4'194'304};
 
 /// Returns the places of a list flag; `otherwise` if it was not given.
@@ -69,6 +71,19 @@ void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
   options.heads = given.integer("heads", kModelSizes, options.heads);
   options.kv_heads = given.integer("kv-heads", kModelSizes, options.kv_heads);
   options.mlp_hidden = given.integer("mlp-hidden", kModelSizes, options.mlp_hidden);
+  options.experts = given.integer("experts", kExpertCounts, options.experts);
+  options.experts_per_token = given.integer("experts-per-token", kExpertCounts, options.experts_per_token);
+  options.shared_experts = given.integer("shared-experts", kExpertCountsOrNone, options.shared_experts);
+  options.expert_capacity = given.amount("expert-capacity", options.expert_capacity);
+  if (options.experts == 0) {
+    for (const std::string flag : {"experts-per-token", "shared-experts", "expert-capacity"})
+      if (given.has(flag)) given.refuse_together(flag, "expected it with --experts only");
+  } else if (options.experts_per_token > options.experts) {
+    given.refuse_together(
+        given.has("experts-per-token") ? "experts-per-token" : "experts",
+        fmt::format("expected --experts-per-token of at most the {} of --experts, but got {}",
+                    options.experts, options.experts_per_token));
+  }
   options.sequence_length = given.integer("sequence-length", kModelSizes, options.sequence_length);
   options.dropout = given.fraction("dropout", options.dropout);
   options.init_weights = text_or_refuse(given, "init-weights", "", "a folder or a file");
@@ -107,6 +122,14 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
   options.weight_decay = given.amount("weight-decay", options.weight_decay);
   options.beta2 = given.fraction("beta2", options.beta2);
   options.clip_norm = given.amount("clip-norm", options.clip_norm);
+  options.balance_loss = given.amount("balance-loss", options.balance_loss);
+  options.router_z_loss = given.amount("router-z-loss", options.router_z_loss);
+  if (options.experts == 0) {
+    for (const std::string flag : {"balance-loss", "router-z-loss"})
+      if (given.has(flag)) given.refuse_together(flag, "expected it with --experts only");
+  } else if (options.cuda_graph) {
+    given.refuse_together("cuda-graph", "expected it without --experts, whose routing waits for the device");
+  }
   options.seed = given.seed("seed", options.seed);
 }
 

@@ -20,10 +20,16 @@ std::string model_line(const GptFacts& facts) {
   const std::string shared = model.num_key_value_heads == model.num_heads
                                  ? std::string()
                                  : fmt::format(", {} of keys and values", model.num_key_value_heads);
-  return fmt::format("{} ({}), {} parameters: {} layers of {}, {} heads{}, {} tokens", facts.model,
+  const std::string experts =
+      model.num_experts == 0 ? std::string()
+                             : fmt::format(", {} of {} experts{}", model.experts_per_token, model.num_experts,
+                                           model.num_shared_experts == 0
+                                               ? std::string()
+                                               : fmt::format(" and {} shared", model.num_shared_experts));
+  return fmt::format("{} ({}), {} parameters: {} layers of {}, {} heads{}{}, {} tokens", facts.model,
                      gpt_family_name(is_gpt2 ? GptFamily::kGpt2 : GptFamily::kLlama),
                      grouped_number(num_gpt_parameters(model)), model.num_layers, model.width,
-                     model.num_heads, shared, model.vocabulary_size);
+                     model.num_heads, shared, experts, model.vocabulary_size);
 }
 
 std::string batch_line(const GptFacts& facts) {
@@ -92,6 +98,10 @@ NamedValues gpt_model_values(const GptTrainOptions& options) {
           {"heads", settings::count(options.heads)},
           {"kv-heads", settings::count(options.kv_heads)},
           {"mlp-hidden", settings::count(options.mlp_hidden)},
+          {"experts", settings::count(options.experts)},
+          {"experts-per-token", settings::where(options.experts > 0, options.experts_per_token)},
+          {"shared-experts", settings::where(options.experts > 0, options.shared_experts)},
+          {"expert-capacity", settings::where(options.experts > 0, options.expert_capacity)},
           {"sequence-length", settings::count(options.sequence_length)},
           {"dropout", options.dropout},
           {"init-weights", settings::text(options.init_weights)}};
@@ -117,6 +127,8 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"weight-decay", options.weight_decay},
           {"beta2", options.beta2},
           {"clip-norm", options.clip_norm},
+          {"balance-loss", settings::where(options.experts > 0, options.balance_loss)},
+          {"router-z-loss", settings::where(options.experts > 0, options.router_z_loss)},
           {"seed", options.seed}};
 }
 

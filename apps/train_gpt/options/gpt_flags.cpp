@@ -75,6 +75,17 @@ std::vector<Flag> gpt_model_flags() {
       {"Model", "mlp-hidden", "N",
        "Length of the hidden vector of a layer's MLP (default: that of the model; if --hidden is given, the "
        "family's usual multiple of it)"},
+      {"Model", "experts", "N",
+       "MLPs in each layer, of which a router chooses --experts-per-token for each token (default: one MLP). "
+       "--mesh expert=2 divides them among replicas"},
+      {"Model", "experts-per-token", "N", "Experts that each token uses, of --experts",
+       default_of(GptTrainOptions().experts_per_token)},
+      {"Model", "shared-experts", "N", "Experts that all tokens use besides",
+       default_of(GptTrainOptions().shared_experts)},
+      {"Model", "expert-capacity", "X",
+       "In training, an expert takes at most X times its even share of a sequence's tokens; the others go "
+       "without it. 0: no limit",
+       default_of(GptTrainOptions().expert_capacity)},
       {"Model", "sequence-length", "N",
        fmt::format("Tokens in a sequence (default: {} for small, else the model's longest, up to 1024)",
                    small.max_length)},
@@ -140,6 +151,14 @@ std::vector<Flag> gpt_training_flags() {
       {"Training", "clip-norm", "X",
        "Scale gradients down if their norm over all parameters exceeds X; 0: no limit",
        default_of(defaults.clip_norm)},
+      {"Training", "balance-loss", "X",
+       "With --experts: add X times the loss that keeps their load even (Switch Transformers) to the one "
+       "that "
+       "is trained",
+       default_of(defaults.balance_loss)},
+      {"Training", "router-z-loss", "X",
+       "With --experts: add X times the loss that keeps the routers' numbers small (ST-MoE)",
+       default_of(defaults.router_z_loss)},
       {"Training", "seed", "N",
        "Seed of the initial weights, of the generated language's texts, of the order of the sequences, of "
        "dropout "
@@ -205,6 +224,9 @@ FlagTable gpt_flags(const std::vector<std::string>& strategies) {
                      {"heads", "model"},
                      {"kv-heads", "model"},
                      {"mlp-hidden", "model"},
+                     {"experts-per-token", "experts"},
+                     {"shared-experts", "experts"},
+                     {"expert-capacity", "experts"},
                      {"final-learning-rate", "learning-rate-schedule"}},
       .needs = run_needs()};
   for (auto group : {gpt_data_flags(), gpt_model_flags(), gpt_training_flags(), gpt_sample_flags(),

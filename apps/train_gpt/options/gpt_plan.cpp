@@ -167,6 +167,16 @@ GptOptions model_to_train(const GptTrainOptions& options, const BaseModel& base,
     throw UsageError(fmt::format("--tokenizer{}: expected at most {} tokens, as {} has, but got {}",
                                  options.tokenizer.empty() ? "" : " " + options.tokenizer,
                                  model.vocabulary_size, base.name, vocabulary_size));
+  if (options.experts > 0) {
+    if (base.is_of_file)
+      throw UsageError(
+          fmt::format("--experts {}: expected none with the weights of {}, whose layers have one MLP",
+                      options.experts, base.name));
+    model.num_experts = options.experts;
+    model.experts_per_token = options.experts_per_token;
+    model.num_shared_experts = options.shared_experts;
+    model.expert_capacity_factor = options.expert_capacity;
+  }
   model.embedding_dropout = model.attention_dropout = model.residual_dropout = options.dropout;
   check_sizes(model);
   return complete_gpt_options(model);

@@ -51,6 +51,10 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t mlp_hidden = 0;
+  int64_t experts = 0;  ///< in each layer; 0: one MLP
+  int64_t experts_per_token = 2;
+  int64_t shared_experts = 0;
+  double expert_capacity = 0;  ///< GptOptions::expert_capacity_factor
   int64_t sequence_length = 0;
   double dropout = 0;        ///< of embeddings, attention and residuals
   std::string init_weights;  ///< folder or file of initial weights; empty: none
@@ -72,7 +76,9 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   int64_t warmup_steps = -1;       ///< -1: a tenth of the steps, at most 500
   double weight_decay = 0.1;
   double beta2 = 0.95;
-  double clip_norm = 1;  ///< 0: no limit
+  double clip_norm = 1;          ///< 0: no limit
+  double balance_loss = 0.01;    ///< factor of the experts' balance loss
+  double router_z_loss = 0.001;  ///< factor of the routers' z-loss
   uint64_t seed = 1;
 
   std::string sample;  ///< text to continue; empty: texts from their beginning

@@ -13,6 +13,7 @@ namespace lockstep::apps {
 namespace {
 
 constexpr const char* kTensorAxis = "tensor";
+constexpr const char* kExpertAxis = "expert";
 
 /// A size of a model that ranks divide.
 struct CutSize {
@@ -46,6 +47,38 @@ std::string axis_of_parts(const Mesh& mesh) {
   for (const auto& axis : mesh.axes())
     if (axis.name == kTensorAxis && axis.role == AxisRole::kModel && axis.size > 1) return axis.name;
   return "";
+}
+
+std::string axis_of_experts(const Mesh& mesh) {
+  for (const auto& axis : mesh.axes())
+    if (axis.name == kExpertAxis && axis.role == AxisRole::kData && axis.size > 1) return axis.name;
+  return "";
+}
+
+void check_experts(const Strategy& strategy, const GptOptions& model) {
+  const Mesh& mesh = strategy.mesh();
+  const std::string name = axis_of_experts(mesh);
+  if (name.empty()) return;
+  if (model.num_experts == 0) {
+    throw UsageError(c10::str("--mesh ", mesh.str(), ": expected --experts with the axis ", name,
+                              ", whose ranks share the experts of each layer"));
+  }
+  const int64_t ranks = ranks_along(mesh, name);
+  if (model.num_experts % ranks != 0) {
+    const int64_t below = model.num_experts / ranks * ranks;
+    throw UsageError(c10::str("--experts ", model.num_experts, ": expected a number that the ", ranks,
+                              " ranks along the axis ", name, " of --mesh ", mesh.str(), " divide: ",
+                              below > 0 ? c10::str(below, " or ") : "", below + ranks, " would do"));
+  }
+  const auto& sharding = strategy.sharding();
+  if (sharding.stage == 1 || sharding.stage == 2) {
+    throw UsageError(c10::str("--sharding ", sharding.stage, ": expected 0 or 3 with the axis ", name,
+                              " of --mesh ", mesh.str(), ", whose ranks have parts of the parameters"));
+  }
+  if (sharding.stage == 3 && sharding.axis != name) {
+    throw UsageError(c10::str("--sharding 3: expected a --mesh whose last axis is ", name, ", but got ",
+                              mesh.str(), ": parameters are divided along the axis of the experts"));
+  }
 }
 
 void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,

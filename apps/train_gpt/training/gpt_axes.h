@@ -6,11 +6,21 @@
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/runtime/collectives/mesh.h"
+#include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep::apps {
 
 /// Returns the axis of the mesh along which models are cut: "tensor". Empty if it has none of several ranks.
 std::string axis_of_parts(const Mesh& mesh);
+
+/// Returns the axis of the mesh along which ranks share experts: "expert". Empty if it has none of several
+/// ranks.
+std::string axis_of_experts(const Mesh& mesh);
+
+/// Throws UsageError if the mesh has an axis for experts and the model none, if the axis's ranks do not
+/// divide the experts, with numbers that would do, and for a stage of --sharding that does not go together
+/// with it.
+void check_experts(const Strategy& strategy, const GptOptions& model);
 
 /// Throws UsageError if a model cannot be cut for the mesh: with the flag of a size that the ranks along the
 /// axis do not divide and sizes that would do, and for another axis along which models are cut.

@@ -14,7 +14,8 @@ DecayGroups decay_groups(const Gpt& model) {
   for (const auto& item : model->named_parameters()) {
     const std::string& name = item.key();
     const bool is_table = name.starts_with("tokens.") || name.starts_with("positions.");
-    (whole_sizes(item.value()).size() >= 2 && !is_table ? groups.decayed : groups.undecayed)
+    const bool is_bias = name.ends_with("bias");  // those of experts are one matrix
+    (whole_sizes(item.value()).size() >= 2 && !is_table && !is_bias ? groups.decayed : groups.undecayed)
         .push_back(item.value());
   }
   return groups;

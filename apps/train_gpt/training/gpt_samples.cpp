@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/models/gpt/gpt_generation.h"
 
 namespace lockstep::apps {
@@ -57,7 +58,9 @@ GptSamples::GptSamples(const GptTrainOptions& options, const TextCodec& codec, M
 void GptSamples::on_epoch_end(FitState& state) {
   if (options_.sample_tokens == 0) return;
   std::vector<std::vector<int64_t>> texts;
-  const bool all_write = state.strategy().sharding().stage == 3;  // units compute on all replicas together
+  // Units compute on all replicas together, and so do experts of several ranks.
+  const bool shares_experts = !axis_of_experts(state.strategy().mesh()).empty();
+  const bool all_write = state.strategy().sharding().stage == 3 || shares_experts;
   const auto write = [&](ReplicaContext& replica, Gpt& model) {
     if (replica.replica_id() != 0 && !all_write) return;
     auto generator = at::globalContext().defaultGenerator(replica.device()).clone();
@@ -67,14 +70,16 @@ void GptSamples::on_epoch_end(FitState& state) {
                                  .top_k = std::min(options_.top_k, model->options().vocabulary_size),
                                  .top_p = options_.top_p,
                                  .generator = generator};
-    if (const auto end = codec_.end_of_text()) generation.stop_tokens = {*end};
+    // A token's experts may round differently for each rank, so all write to the end.
+    if (const auto end = codec_.end_of_text(); end && !shares_experts) generation.stop_tokens = {*end};
     auto written = generate(model, std::vector<std::vector<int64_t>>(kTexts, prompt_), generation);
     if (replica.rank() == 0) texts = std::move(written);
   };
   state.strategy().run(write, model_);
   const std::string title = c10::str("after step ", state.global_step);
   for (auto& text : texts) {
-    if (const auto end = codec_.end_of_text(); end && !text.empty() && text.back() == *end) text.pop_back();
+    if (const auto end = codec_.end_of_text())
+      text.erase(std::find(text.begin(), text.end(), *end), text.end());
     receive_({.title = title, .prompt = options_.sample, .text = continued_text(codec_, prompt_, text)});
   }
 }

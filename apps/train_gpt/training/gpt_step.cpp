@@ -35,11 +35,21 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, const Strategy& strategy,
              ReplicaContext& replica) {
   const std::string axis = axis_of_parts(strategy.mesh());
+  const std::string experts = axis_of_experts(strategy.mesh());
+  const ReplicaAxis* expert_axis = experts.empty() ? nullptr : &replica.axis(experts);
   if (!axis.empty()) {
-    const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
+    const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
     return prepared(options, Gpt(model_options, replica.axis(axis), cut, sharded_parts(strategy, replica)));
   }
-  return prepared(options, Gpt(model_options, sharded_parts(strategy, replica)));
+  return prepared(options, Gpt(model_options, sharded_parts(strategy, replica), expert_axis));
+}
+
+torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch) {
+  if (!model->is_training() || model->options().num_experts == 0) return sequence_losses(model, batch);
+  const auto all = model->losses_with_routing(batch.data, batch.target);
+  const auto added = options.balance_loss * all.balance_losses + options.router_z_loss * all.z_losses;
+  // Only its gradient: what is reported is the cross entropy.
+  return all.losses.mean(1) + (added - added.detach());
 }
 
 torch::Tensor sequence_losses(Gpt& model, const Example& batch) {

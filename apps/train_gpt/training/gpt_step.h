@@ -16,9 +16,14 @@ namespace lockstep::apps {
 /// the options say so.
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
 /// The same for a replica of the strategy, in a scope's factory. The model is cut along the axis tensor if
-/// the mesh has it (see axis_of_parts()), and consists of sharded units if the strategy shards parameters.
+/// the mesh has it (see axis_of_parts()), ranks along the axis expert share its experts, and it consists of
+/// sharded units if the strategy shards parameters.
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, const Strategy& strategy,
              ReplicaContext& replica);
+
+/// Returns the same losses as sequence_losses(). In training, their gradients are also those of the losses of
+/// the experts' routers, times the options' factors.
+torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch);
 
 /// Returns the mean cross entropy of each sequence's tokens, [B], in nats.
 torch::Tensor sequence_losses(Gpt& model, const Example& batch);

@@ -6,6 +6,7 @@
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
+#include "lockstep/apps/train_gpt/training/gpt_routing.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
 #include "lockstep/apps/train_gpt/training/gpt_weights_choice.h"
@@ -31,10 +32,6 @@ class EpochSteps : public Callback {
   const GptPlan& plan_;
 };
 
-StepOutputs compute_losses(ReplicaContext&, Gpt& model, const Example& batch) {
-  return {.losses = sequence_losses(model, batch)};
-}
-
 }  // namespace
 
 Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan) {
@@ -46,13 +43,15 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 }
 
 History train_gpt(const GptTraining& training) {
-  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample] = training;
+  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing] = training;
   Trainer<Gpt> trainer(
       strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan.model, strategy, replica); },
       [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
       {.autocast = autocast_dtype(options.precision),
        .cuda_graph = options.cuda_graph,
-       .compute = compute_losses});
+       .compute = [&](ReplicaContext&, Gpt& model, const Example& batch) {
+         return StepOutputs{.losses = trained_losses(options, model, batch)};
+       }});
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
@@ -64,6 +63,8 @@ History train_gpt(const GptTraining& training) {
                    .validation = strategy.distribute_dataset(data.test, {.global_batch_size = test_batch}),
                    .callbacks = callbacks,
                    .micro_batches = plan.micro_batches};
+  if (plan.model.num_experts > 0)
+    fit.callbacks.insert(fit.callbacks.begin(), std::make_shared<GptRouting>(trainer.model(), on_routing));
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   return trainer.fit(batches, fit);

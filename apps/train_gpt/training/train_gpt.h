@@ -22,6 +22,8 @@ struct GptTraining {
   std::function<void(torch::nn::Module& model, const LoadReport* weights)> on_start;
   /// Called on worker 0 with each text that the model writes.
   std::function<void(const SampleText&)> on_sample;
+  /// Called on all workers with the load of the experts in each epoch.
+  std::function<void(ExpertLoad)> on_routing;
 };
 
 /// Trains, and tests after every --test-every steps. Throws NotFinite, and what the strategy and the datasets

@@ -112,6 +112,13 @@ struct SampleText {
   std::string text;    ///< what the model wrote
 };
 
+/// How much work the experts of a model's layers had.
+struct ExpertLoad {
+  std::string when;  ///< such as "Steps up to 500"
+  int64_t num_experts = 0;
+  std::vector<double> loads;  ///< [layer][expert], row by row, as multiples of an even share
+};
+
 /// A loss that the validation loss is compared with, such as that of another model.
 struct ReferenceLoss {
   std::string name;
@@ -130,7 +137,8 @@ struct RunRecord {
   std::vector<MisclassifiedImage> misclassified = {};  ///< some of the misclassified images
   std::optional<int64_t> num_misclassified = {};       ///< number of all misclassified images
   std::optional<MemoryRecord> memory = {};
-  std::vector<SampleText> samples = {};              ///< the oldest first
+  std::vector<SampleText> samples = {};  ///< the oldest first
+  std::optional<ExpertLoad> expert_load = {};
   std::vector<ReferenceLoss> reference_losses = {};  ///< the lowest first
   RunTotals totals = {};
 };

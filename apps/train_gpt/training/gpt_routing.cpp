@@ -1,0 +1,46 @@
+#include "lockstep/apps/train_gpt/training/gpt_routing.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/types.h>
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::apps {
+namespace {
+
+/// Returns what all replicas have counted, int64 [2, layers, experts]: choices, and those that were dropped.
+torch::Tensor counts_of_all(ReplicaContext& replica, Gpt& model) {
+  std::vector<torch::Tensor> loads, dropped;
+  for (auto& of_layer : model->routing_statistics(/*reset=*/true)) {
+    loads.push_back(of_layer.load);
+    dropped.push_back(of_layer.dropped);
+  }
+  const auto own = torch::stack({torch::stack(loads), torch::stack(dropped)});
+  return replica.all_reduce(ReduceOp::kSum, own.to(replica.device())).cpu();
+}
+
+}  // namespace
+
+void GptRouting::on_epoch_begin(FitState& state) {
+  state.strategy().run([](ReplicaContext&, Gpt& model) { model->routing_statistics(/*reset=*/true); },
+                       model_);
+}
+
+void GptRouting::on_epoch_end(FitState& state) {
+  const auto counts = state.strategy().run(counts_of_all, model_)[0].to(torch::kDouble);
+  const auto choices = counts[0];
+  const int64_t layers = choices.size(0);
+  const int64_t experts = choices.size(1);
+  const auto total = choices.sum();
+  if (total.item<double>() == 0) return;  // an epoch without steps
+  const auto relative = (choices * static_cast<double>(layers * experts) / total).contiguous();
+  state.logs.set("largest_expert_load", relative.amax(1).mean().item<double>());
+  state.logs.set("dropped_tokens", (counts[1].sum() / total).item<double>());
+  const auto* first = relative.const_data_ptr<double>();
+  receive_({.when = c10::str("Steps up to ", state.global_step),
+            .num_experts = experts,
+            .loads = {first, first + relative.numel()}});
+}
+
+}  // namespace lockstep::apps
