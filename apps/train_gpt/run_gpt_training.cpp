@@ -104,6 +104,7 @@ void run_gpt_training(const GptCommandLine& line, const std::string& resume) {
                                  .seed = line.options.seed,
                                  .cuda_graph = line.options.cuda_graph,
                                  .shards_parameters = true,
+                                 .cuts_sequences = true,
                                  .train = [&](const MadeStrategy& made, InterruptionGuard& interruption,
                                               std::chrono::steady_clock::time_point began) {
                                    train_by(made, interruption, line, resume, began);

@@ -35,8 +35,41 @@ void check_tokens(const torch::Tensor& tokens, int64_t max_length) {
   }
 }
 
+/// Throws InvalidArgument for dropout, of which the ranks along the axis would have to draw other numbers
+/// than each other, but the same as those that share their tokens.
+void refuse_dropout(const GptOptions& options, const ReplicaAxis& tokens) {
+  using Named = std::pair<const char*, double>;
+  for (const auto& [name, probability] : {Named{"embedding_dropout", options.embedding_dropout},
+                                          Named{"attention_dropout", options.attention_dropout},
+                                          Named{"residual_dropout", options.residual_dropout}}) {
+    if (probability == 0) continue;
+    throw InvalidArgument(c10::str("[Gpt] expected no dropout in a model of which the ranks along the axis ",
+                                   tokens.name(), " have different tokens, but got ", name, " ",
+                                   probability));
+  }
+}
+
+/// Checks what a model along a context axis cannot do.
+void check_tokens_axis(const GptOptions& options, const GptAxes& axes) {
+  const ReplicaAxis& tokens = *axes.tokens;
+  const ParallelAxis checked("Gpt", tokens, AxisRole::kContext);
+  if (tokens.size() == 1) return;
+  refuse_dropout(options, tokens);
+  if (options.num_experts > 0) {
+    throw InvalidArgument(c10::str("[Gpt] expected no experts with the axis ", tokens.name(),
+                                   ", along which ranks have different tokens: capacities and losses of "
+                                   "experts are of whole sequences"));
+  }
+  const int64_t parts = axes.parts != nullptr ? axes.parts->size() : 1;
+  if (axes.context_method != ContextMethod::kAllToAll) return;
+  checked.share_of(options.num_heads / parts, parts == 1 ? "num_heads" : "num_heads of each part");
+}
+
 /// Returns the complete options of a model that the ranks along the axis can divide.
-GptOptions options_to_cut(const GptOptions& options, const ReplicaAxis& axis) {
+GptOptions options_to_cut(const GptOptions& options, const GptAxes& axes) {
+  if (axes.tokens != nullptr) check_tokens_axis(options, axes);
+  if (axes.parts == nullptr) return complete_gpt_options(options);
+  const ReplicaAxis& axis = *axes.parts;
   const ParallelAxis checked("Gpt", axis);
   if (const auto uncut = uncut_gpt_size(options, axis.size())) {
     throw InvalidArgument(c10::str("[Gpt] expected a ", uncut->option, " that the ", axis.size(),
@@ -68,14 +101,22 @@ GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap, const ReplicaAxis*
 }
 
 GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
-    : options_(options_to_cut(options, axis)),
+    : GptImpl(options, GptAxes{.parts = &axis}, cut, std::move(wrap)) {}
+
+GptImpl::GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions cut, PartWrapper wrap)
+    : options_(options_to_cut(options, axes)),
       wrap_(std::move(wrap)),
-      axis_(axis.size() > 1 ? &axis : nullptr),
+      axis_(axes.parts != nullptr && axes.parts->size() > 1 ? axes.parts : nullptr),
       expert_axis_(cut.experts) {
   reset();
   axis_ = nullptr;
   expert_axis_ = nullptr;
   has_shards_ = cut.shard_sequence && vocabulary_ != nullptr;
+  if (axes.tokens == nullptr || axes.tokens->size() == 1) return;
+  context_ = register_module(
+      "context",
+      std::make_shared<ContextParallelAttentionImpl>(
+          *axes.tokens, ContextParallelAttentionOptions{.method = axes.context_method, .is_causal = true}));
 }
 
 void GptImpl::initialize(const ModelPart& part) const {
@@ -145,7 +186,7 @@ void GptImpl::make_head() {
 }
 
 void GptImpl::reset() {
-  if (vocabulary_ != nullptr)
+  if (vocabulary_ != nullptr || context_ != nullptr)
     throw InvalidArgument("[Gpt] expected to clone a model that is not cut along an axis, but this one is");
   make_tokens();
   if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
@@ -211,30 +252,60 @@ torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass, GptLosse
 torch::Tensor GptImpl::embed_sequence(const torch::Tensor& tokens, GptPass& pass) const {
   const int64_t length = tokens.size(1);
   const auto x = pass.shards != nullptr ? vocabulary_->embed_shards(tokens) : embed_tokens(tokens);
+  torch::Tensor places;  // of this rank's tokens; undefined: the first `length`
+  if (pass.order) places = pass.order->positions().to(tokens.device());
   if (positions_.module == nullptr) {
-    pass.rotary = rotary_factors(options_, length, tokens.device());
+    pass.rotary = rotary_factors(options_, pass.order ? pass.order->length() : length, tokens.device());
+    if (pass.order) {
+      pass.rotary.cosines = pass.rotary.cosines.index_select(0, places);
+      pass.rotary.sines = pass.rotary.sines.index_select(0, places);
+    }
     return x;
   }
   return positions_.call(
-      [table = positions_.module, length, shards = pass.shards](const torch::Tensor& embedded) {
-        const auto rows = table->weight.narrow(0, 0, length);
+      [table = positions_.module, length, places, shards = pass.shards](const torch::Tensor& embedded) {
+        const auto rows =
+            places.defined() ? torch::embedding(table->weight, places) : table->weight.narrow(0, 0, length);
         return embedded + (shards != nullptr ? shards->own_part(rows, 0) : rows);
       },
       x);
 }
 
-/// Returns the features of this rank's shard of the sequence, if the model divides it.
+ContextOrder GptImpl::token_order(int64_t length) const {
+  return context_ != nullptr ? context_->order(length)
+                             : ContextOrder({.length = length, .order = TokenOrder::kPlain});
+}
+
+/// Throws InvalidArgument on all ranks if some cannot divide their tokens of such sequences.
+void GptImpl::check_shards(int64_t length) const {
+  const int64_t parts = vocabulary_->axis().size();
+  const ContextOrder order = token_order(length);
+  for (int rank = 0; rank < order.ranks(); ++rank) {
+    if (order.tokens_of(rank) % parts == 0) continue;
+    const int64_t unit = parts * order.ranks();
+    throw InvalidArgument(c10::str(
+        "[Gpt] expected a length that the ", parts, " ranks along the axis ", vocabulary_->axis().name(),
+        order.ranks() == 1
+            ? ""
+            : c10::str(" and the ", order.ranks(), " along ", context_->parallel_axis().name()),
+        " divide, but got sequences of ", length,
+        " tokens: ", length < unit ? "" : c10::str(length / unit * unit, " or "), (length / unit + 1) * unit,
+        " would do"));
+  }
+}
+
+/// Returns the features of this rank's tokens, or of its shard of them if the model divides them.
 torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* routing) const {
   check_tokens(tokens, options_.max_length);
-  if (has_shards_ && tokens.size(1) % vocabulary_->axis().size() != 0) {
-    throw InvalidArgument(c10::str("[Gpt] expected a length that the ", vocabulary_->axis().size(),
-                                   " ranks along the axis ", vocabulary_->axis().name(),
-                                   " divide, but got sequences of ", tokens.size(1), " tokens"));
-  }
+  if (has_shards_) check_shards(tokens.size(1));
   GptPass pass{.is_training = is_training(),
                .collects_routing = routing != nullptr && options_.num_experts > 0,
                .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
-  const auto x = embed_sequence(tokens, pass);
+  if (context_ != nullptr) {
+    pass.context = context_;
+    pass.order = token_order(tokens.size(1));
+  }
+  const auto x = embed_sequence(pass.order ? pass.order->own_part(tokens, 1) : tokens, pass);
   return last_norm(run_blocks(x, pass, routing), pass.shards);
 }
 
@@ -282,10 +353,11 @@ torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tenso
                                          ", but got ", targets.sizes()));
   }
   const auto x = own_features(tokens, routing);
-  if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets, has_shards_);
+  const auto own = token_order(targets.size(1)).own_part(targets, 1);
+  if (vocabulary_ != nullptr) return vocabulary_->losses(x, own, has_shards_);
   const auto losses =
-      torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
-  return losses.view(targets.sizes());
+      torch::cross_entropy_loss(logits(x).flatten(0, 1), own.flatten(), {}, at::Reduction::None);
+  return losses.view(own.sizes());
 }
 
 GptPass GptImpl::cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const {
@@ -331,5 +403,8 @@ Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts
 
 Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
     : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut, std::move(wrap))) {}
+
+Gpt::Gpt(const GptOptions& options, const GptAxes& axes, GptCutOptions cut, PartWrapper wrap)
+    : ModuleHolder(std::make_shared<GptImpl>(options, axes, cut, std::move(wrap))) {}
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@
 #include "lockstep/models/gpt/gpt_cut.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/models/parts/model_parts.h"
+#include "lockstep/strategies/parallel/context_order.h"
+#include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/strategies/parallel/mixture_of_experts.h"
 
 namespace lockstep {
@@ -33,6 +35,15 @@ struct GptLosses {
   /// Of each sequence, [B], summed over the layers: see MixtureOfExperts. Undefined without experts.
   torch::Tensor balance_losses;
   torch::Tensor z_losses;
+};
+
+/// The axes of the mesh along which a Gpt is cut.
+struct GptAxes {
+  /// A model axis, such as "tensor": each of its ranks has a part of the layers. Null: none.
+  const ReplicaAxis* parts = nullptr;
+  /// A context axis, such as "context": each of its ranks has some tokens of each sequence. Null: none.
+  const ReplicaAxis* tokens = nullptr;
+  ContextMethod context_method = ContextMethod::kRing;  ///< attention between the tokens of all ranks
 };
 
 /// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
@@ -82,6 +93,16 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// `wrap` gets the rank's part of each part of the model, so that a model can be cut along a model axis and
   /// consist of sharded units along another one.
   GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
+  /// The same along one or two axes. Along a context axis, each rank has all weights. It gets the whole
+  /// sequences, the same on all ranks of a replica, computes with its own tokens of them, and returns the
+  /// features, logits and losses of these: token_order() says which. Sequences may have any length.
+  /// next_logits() computes with whole sequences on each rank.
+  ///
+  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, and by
+  /// kAllToAll for heads that its ranks do not divide.
+  ///
+  ///     return Gpt(options, GptAxes{.tokens = &replica.axis("context")});  // of a mesh data=2,context=2
+  GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions cut = {}, PartWrapper wrap = {});
 
   void reset() override;
 
@@ -96,8 +117,9 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// Returns the logits of features [..., width].
   torch::Tensor logits(const torch::Tensor& features) const;
   /// Maps tokens [B, T] and the tokens after each of them, [B, T], to the cross entropy of each, [B, T], in
-  /// nats. If the model is cut along an axis, no rank has the logits of all tokens. Throws as forward(), and
-  /// for targets of another shape.
+  /// nats. If the model is cut along an axis, no rank has the logits of all tokens. Along a context axis,
+  /// returns those of this rank's tokens, [B, tokens of this rank]. Throws as forward(), and for targets of
+  /// another shape.
   torch::Tensor losses(const torch::Tensor& tokens, const torch::Tensor& targets) const;
   /// The same, and the losses of its experts' routers.
   GptLosses losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const;
@@ -111,6 +133,10 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// gradients. Threads may call it at the same time, each with its own cache. Throws std::invalid_argument
   /// if the tokens do not fit.
   torch::Tensor next_logits(const torch::Tensor& tokens, GptCache& cache) const;
+
+  /// Returns the tokens that this rank has of sequences of `length` tokens: all of them, unless the model has
+  /// a context axis.
+  ContextOrder token_order(int64_t length) const;
 
   /// Has forward() and features() call each block by `runner`, or directly if it is empty. next_logits()
   /// always calls them directly. Clones take it over. To keep only the blocks' inputs for backward:
@@ -147,6 +173,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   torch::Tensor losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
                           GptLosses* routing) const;
   torch::Tensor own_features(const torch::Tensor& tokens, GptLosses* routing = nullptr) const;
+  void check_shards(int64_t length) const;
   torch::Tensor last_norm(const torch::Tensor& x, const ParallelAxis* shards) const;
   std::shared_ptr<GptBlockImpl> block(size_t layer) const;
   torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing = nullptr) const;
@@ -165,7 +192,8 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   Weights norm_;
   Weights head_;                               ///< none if tied
   std::shared_ptr<CutVocabulary> vocabulary_;  ///< in place of the tokens and the head of a cut model
-  bool has_shards_ = false;                    ///< whether a pass divides sequences among the ranks
+  std::shared_ptr<ContextParallelAttentionImpl> context_;  ///< null: each rank has whole sequences
+  bool has_shards_ = false;  ///< whether a pass divides sequences among the ranks
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {
@@ -176,6 +204,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
   Gpt() = default;
   explicit Gpt(const GptOptions& options, PartWrapper wrap = {}, const ReplicaAxis* experts = nullptr);
   Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
+  Gpt(const GptOptions& options, const GptAxes& axes, GptCutOptions cut = {}, PartWrapper wrap = {});
 };
 
 }  // namespace lockstep

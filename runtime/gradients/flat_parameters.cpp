@@ -7,12 +7,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collective_channel.h"
-#include "lockstep/runtime/replicas/sharded_parameter.h"
 
 namespace lockstep {
 namespace {
@@ -91,10 +89,9 @@ void FlatParameters::adopt(const GradientBuckets& buckets) {
       refuse_changed_parameter(name_of_(i));
     if (has_memory_of(parameter, home)) continue;
     home.copy_(parameter);
-    const auto* shard = sharded_parameter_of(parameter);
-    const auto place = shard != nullptr ? std::optional(*shard) : std::nullopt;
+    auto mark = parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr();
     parameter.set_data(home);  // the same tensor for its users
-    if (place) mark_shard(parameter, *place);
+    if (mark) parameter.unsafeGetTensorImpl()->set_backend_meta(std::move(mark));  // see ParameterMark
   }
 }
 

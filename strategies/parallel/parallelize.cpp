@@ -118,22 +118,27 @@ void check_module(const PlannedModule& module, const ParallelAxis& axis) {
   }
 }
 
+/// Returns whether the line of one of two modules with the same weight leaves the other one as the plan says.
+bool can_share(const PlannedModule& planned, const PlannedModule& other) {
+  const auto* colwise = planned.colwise();
+  if (colwise != nullptr && !colwise->sections.empty()) return false;
+  const bool is_same_type = (planned.linear() != nullptr) == (other.linear() != nullptr);
+  if (other.line == nullptr) return !is_same_type;
+  return planned.dim() == other.dim() && (!is_same_type || planned.line == other.line);
+}
+
 /// Throws if the modules that have a weight do not agree on it.
 void check_weight(const PlannedWeight& weight) {
-  const auto* planned = weight.planned();
-  if (planned == nullptr || weight.users.size() == 1) return;
-  for (const auto* user : weight.users) {
-    const bool is_same_type = (user->linear() != nullptr) == (planned->linear() != nullptr);
-    const bool is_otherwise_cut = user->line != nullptr && (user->dim() != planned->dim() ||
-                                                            (is_same_type && user->line != planned->line));
-    const bool has_sections =
-        user->line != nullptr && user->colwise() != nullptr && !user->colwise()->sections.empty();
-    if (!is_otherwise_cut && !has_sections && (user->line != nullptr || !is_same_type)) continue;
-    throw InvalidArgument(
-        "[parallelize] expected modules with one weight to be cut alike, and without sections, but " +
-        list_names(weight.users) + " share theirs, and the plan cuts '" + planned->name + "' by " +
-        text_of_line(*planned->line) + " and '" + user->name + "' " +
-        (user->line == nullptr ? "not at all" : "by " + text_of_line(*user->line)));
+  for (const auto* planned : weight.users) {
+    if (planned->line == nullptr) continue;
+    for (const auto* user : weight.users) {
+      if (user == planned || can_share(*planned, *user)) continue;
+      throw InvalidArgument(
+          "[parallelize] expected modules with one weight to be cut alike, and without sections, but " +
+          list_names(weight.users) + " share theirs, and the plan cuts '" + planned->name + "' by " +
+          text_of_line(*planned->line) + " and '" + user->name + "' " +
+          (user->line == nullptr ? "not at all" : "by " + text_of_line(*user->line)));
+    }
   }
 }
 

@@ -21,6 +21,7 @@ constexpr IntegerRange kSeconds{.least = 1, .most = 1'000'000};
 constexpr IntegerRange kReplicas{.least = 1, .most = 1024};
 constexpr IntegerRange kServers{.least = 1, .most = 1024};
 constexpr IntegerRange kStaleness{.least = 0, .most = 1'000'000'000};
+constexpr IntegerRange kStages{.least = 1, .most = 3};
 constexpr IntegerRange kIndices{.least = 0, .most = 4096};
 
 constexpr const char* kExamples =
@@ -33,6 +34,8 @@ constexpr const char* kExamples =
     "    --model wide_deep                               # workers that step alone, or together\n"
     "  compare_strategies --strategies default,mirrored:2,multi_worker:2 --model small --steps 50\n"
     "                                                    # a language model\n"
+    "  compare_strategies --strategies mirrored:2,mirrored:tensor=2,mirrored:context=2,mirrored:2/3 \\\n"
+    "    --model small                                   # meshes, and a stage of sharding\n"
     "\ndocs/comparing.md explains the table and the files.\n"
     "\nExit codes: 0 done, 2 usage, 4 --backup-dir belongs to another comparison or process or cannot be\n"
     "written, 7 no memory, disk space, thread or device, 130 and 143 stopped by SIGINT or SIGTERM. If a\n"
@@ -54,7 +57,9 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
        fmt::format(
            "Strategies to compare, as NAME or NAME:N: {}. The others are compared with the first. N is the "
            "number of replicas; for multi_worker and parameter_server, of worker processes on this "
-           "machine. parameter_server, for click models, also takes NAME:N:S: between reading the values "
+           "machine. NAME:MESH arranges as many in a mesh, whose axes are joined by +, such as "
+           "mirrored:data=2+tensor=2. NAME:N/STAGE and NAME:MESH/STAGE shard as --sharding of the trainers. "
+           "parameter_server, for click models, also takes NAME:N:S: between reading the values "
            "of a step and making it, S steps of others may come; with 0, all workers step together",
            fmt::join(strategies, ", "))},
       {"Comparison", "steps", "N", "Steps that each strategy trains in each round", number(defaults.steps)},
@@ -99,14 +104,68 @@ std::vector<std::string> pieces_of(const std::string& text) {
   return pieces;
 }
 
+/// Returns whether the strategy's replicas may be arranged in a mesh, and shard.
+bool takes_meshes(const ComparedStrategy& strategy) {
+  return strategy.name != "default" && strategy.name != "one_device" && !has_servers(strategy);
+}
+
+/// Reads axes that are joined by +, since commas are between strategies. Their names and roles are checked
+/// when the strategy is made.
+void read_mesh(const std::string& spelling, const std::string& text, ComparedStrategy& strategy) {
+  int64_t ranks = 1;
+  std::string rest = text;
+  while (true) {
+    const auto plus = rest.find('+');
+    const std::string axis = rest.substr(0, plus);
+    const auto equals = axis.find('=');
+    if (equals == std::string::npos) {
+      throw UsageError(fmt::format(
+          "{}: expected axes with their sizes, such as data=2+tensor=2, but got '{}'", spelling, text));
+    }
+    const std::string size = axis.substr(equals + 1, axis.find(':', equals) - equals - 1);
+    ranks *= parse_integer(spelling, size, kReplicas);
+    if (ranks > kReplicas.most) {
+      throw UsageError(fmt::format("{}: expected a mesh of at most {} ranks, but got '{}'", spelling,
+                                   kReplicas.most, text));
+    }
+    strategy.mesh += (strategy.mesh.empty() ? "" : ",") + axis;
+    if (plus == std::string::npos) break;
+    rest.erase(0, plus + 1);
+  }
+  strategy.replicas = static_cast<int>(ranks);
+}
+
+/// Reads and removes a stage of sharding at the end of the text.
+std::string without_stage(const std::string& text, ComparedStrategy& strategy) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return text;
+  strategy.sharding =
+      static_cast<int>(parse_integer(fmt::format("--strategies {}", text), text.substr(slash + 1), kStages));
+  return text.substr(0, slash);
+}
+
 ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
-  const auto pieces = pieces_of(text);
-  ComparedStrategy strategy{.name = pieces[0], .label = text};
+  ComparedStrategy strategy{.label = text};
+  const std::string stageless = without_stage(text, strategy);
+  const auto pieces = pieces_of(stageless);
+  strategy.name = pieces[0];
   if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
     throw UsageError(fmt::format("--strategies: expected {}, each alone or with :N, but got '{}'{}",
                                  fmt::join(names, ", "), text, did_you_mean(strategy.name, names)));
   }
   const std::string spelling = fmt::format("--strategies {}", text);
+  const auto colon = stageless.find(':');
+  const bool has_mesh = stageless.find('=') != std::string::npos;
+  if ((has_mesh || strategy.sharding > 0) && !takes_meshes(strategy)) {
+    throw UsageError(
+        fmt::format("{}: expected a mesh or a stage of sharding with mirrored or multi_worker, but "
+                    "got {}",
+                    spelling, strategy.name));
+  }
+  if (has_mesh) {
+    read_mesh(spelling, stageless.substr(colon + 1), strategy);
+    return strategy;
+  }
   if (pieces.size() > (has_servers(strategy) ? 3 : 2)) {
     throw UsageError(fmt::format("{}: expected {}, but got '{}'", spelling,
                                  has_servers(strategy) ? "NAME, NAME:N or NAME:N:S" : "NAME or NAME:N",
@@ -127,7 +186,8 @@ std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& t
     auto strategy = parse_strategy(text, names);
     const auto same = std::count_if(strategies.begin(), strategies.end(), [&](const auto& other) {
       return other.name == strategy.name && other.replicas == strategy.replicas &&
-             other.max_staleness == strategy.max_staleness;
+             other.max_staleness == strategy.max_staleness && other.mesh == strategy.mesh &&
+             other.sharding == strategy.sharding;
     });
     if (same > 0) strategy.label += fmt::format("#{}", same + 1);
     strategies.push_back(std::move(strategy));

@@ -18,6 +18,8 @@ struct ComparedStrategy {
   std::string label;  ///< the strategy as given, such as `mirrored:2`; a repeated label gets the suffix `#2`
   std::optional<uint64_t> max_staleness = {};  ///< for parameter_server; none: any staleness
   int servers = 0;                             ///< number of server processes, for parameter_server
+  std::string mesh = {};                       ///< of `replicas` ranks, as --mesh takes it; empty: one axis
+  int sharding = 0;                            ///< stage
   bool operator==(const ComparedStrategy&) const = default;
 };
 

@@ -16,7 +16,9 @@ std::vector<size_t> candidates(const std::vector<ComparisonRow>& rows) {
     if (!rows[i].failure && std::isfinite(rows[i].loss)) indices.push_back(i);
   }
   const auto complexity = [&](size_t i) {
-    return std::tuple(num_processes(rows[i].strategy), rows[i].replicas, i);
+    // A replica may have several ranks.
+    const auto ranks = std::max<int64_t>(rows[i].replicas, rows[i].strategy.replicas);
+    return std::tuple(num_processes(rows[i].strategy), ranks, i);
   };
   std::sort(indices.begin(), indices.end(),
             [&](size_t a, size_t b) { return complexity(a) < complexity(b); });

@@ -60,6 +60,8 @@ ordered_json row_json(const ComparisonRow& row) {
                     {"exit_code", row.failure ? row.failure->exit_code : 0},
                     {"error", nullptr}};
   if (row.strategy.replicas > 0) json["replicas_asked_for"] = row.strategy.replicas;
+  if (!row.strategy.mesh.empty()) json["mesh"] = row.strategy.mesh;
+  if (row.strategy.sharding > 0) json["sharding"] = row.strategy.sharding;
   if (has_servers(row.strategy)) {
     json["servers"] = row.strategy.servers;
     json["max_staleness"] = nullptr;

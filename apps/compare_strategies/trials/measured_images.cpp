@@ -58,7 +58,7 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
     return strategy.run(measured_step<Model>, model, optimizer, scaler, work.precision, batch);
   });
   set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
-  set_parameters(model.primary()->parameters(), measured);
+  set_parameters(whole_parameters(strategy, module_pointers(model.local_values())), measured);
   return measured;
 }
 

@@ -10,6 +10,7 @@
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
 #include "lockstep/apps/train_gpt/training/gpt_weights_choice.h"
@@ -83,21 +84,26 @@ MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const G
   });
   measured.run.examples *= plan.sequence_length;
   set_memory(strategy, module_pointers(model.local_values()), optimizer.local_values(), measured);
-  set_parameters(model.primary()->parameters(), measured);
+  set_parameters(whole_parameters(strategy, module_pointers(model.local_values())), measured);
   return measured;
 }
 
 }  // namespace
 
 MeasuredTraining measure_tokens(const CompareOptions& options, const GptTrainOptions& work) {
-  const MadeStrategy made =
-      choose_strategy(work, {.program = "compare_strategies", .seed = work.seed, .shards_parameters = true});
+  const MadeStrategy made = choose_strategy(work, {.program = "compare_strategies",
+                                                   .seed = work.seed,
+                                                   .shards_parameters = true,
+                                                   .cuts_sequences = true});
   check_precision(work.precision, made.strategy->devices());
   const Tf32Guard tf32(tf32_use(work.precision));
   const BaseModel base = base_model(work);
   const GptData data = open_gpt_data(work, base, {});
-  const GptPlan plan = make_gpt_plan(work, model_to_train(work, base, data.vocabulary_size),
-                                     sequence_length_of(work, base), made.strategy->num_replicas_in_sync());
+  const int64_t sequence_length = sequence_length_of(work, base);
+  const GptPlan plan = make_gpt_plan(work, model_to_train(work, base, data.vocabulary_size), sequence_length,
+                                     made.strategy->num_replicas_in_sync());
+  check_axes(made.strategy->mesh(), work, base, plan.model);
+  check_sequence_parallel(made.strategy->mesh(), work, sequence_length);
   auto measured = train_and_measure_tokens(options, work, plan, *made.strategy, data);
   measured.run.data = data.description;
   return measured;

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <numeric>
 #include <variant>
 
@@ -11,6 +12,8 @@
 #include "lockstep/apps/compare_strategies/trials/measured_tokens.h"
 #include "lockstep/apps/compare_strategies/trials/parameter_file.h"
 #include "lockstep/runtime/devices/device.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
+#include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/state/memory_of_ranks.h"
 
 namespace lockstep::apps {
@@ -19,6 +22,8 @@ namespace {
 /// Sets the devices of one of the strategy's processes.
 void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoice& choice) {
   choice.strategy = strategy.name;
+  choice.mesh = strategy.mesh;
+  choice.sharding = strategy.sharding;
   const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
   if (!has_workers) {
     choice.replicas = strategy.replicas;
@@ -51,6 +56,18 @@ void measure_training(const CompareOptions& options) {
   if (!options.measuring.parameters.empty())
     write_parameter_file(options.measuring.parameters, measured.parameters);
   write_measured_run(options.measuring.result, measured.run);
+}
+
+std::vector<torch::Tensor> whole_parameters(Strategy& strategy, const std::vector<ModulePointer>& modules) {
+  auto own = modules.front()->parameters();
+  if (std::none_of(own.begin(), own.end(), is_shard)) return own;
+  const auto weights = whole_state_dict(strategy, modules);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& name : modules.front()->named_parameters().keys()) {
+    for (const auto& [known, tensor] : weights)
+      if (known == name) parameters.push_back(tensor);
+  }
+  return parameters;
 }
 
 void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured) {

@@ -22,6 +22,10 @@ struct MeasuredTraining {
 /// final parameters. Throws what the training throws.
 void measure_training(const CompareOptions& options);
 
+/// Returns a model's parameters, whole on worker 0 if the ranks have parts of them. A collective of the
+/// workers.
+std::vector<torch::Tensor> whole_parameters(Strategy& strategy, const std::vector<ModulePointer>& modules);
+
 /// Sets the final parameters and their number.
 void set_parameters(const std::vector<torch::Tensor>& parameters, MeasuredTraining& measured);
 

@@ -15,8 +15,10 @@ void run_by_strategy(const StrategyChoice& choice, const StrategyRun& run) {
   const auto began = std::chrono::steady_clock::now();
   InterruptionGuard interruption(/*from_first_step=*/true);
   torch::manual_seed(run.seed);
-  const MadeStrategy made = choose_strategy(
-      choice, {.program = run.program, .seed = run.seed, .shards_parameters = run.shards_parameters});
+  const MadeStrategy made = choose_strategy(choice, {.program = run.program,
+                                                     .seed = run.seed,
+                                                     .shards_parameters = run.shards_parameters,
+                                                     .cuts_sequences = run.cuts_sequences});
   if (run.cuda_graph) check_cuda_graph(made.strategy->devices());
   try {
     run.train(made, interruption, began);

@@ -20,6 +20,7 @@ struct StrategyRun {
   uint64_t seed = 1;
   bool cuda_graph = false;         ///< whether steps are to be captured
   bool shards_parameters = false;  ///< see StrategyNeeds
+  bool cuts_sequences = false;     ///< the same
   std::function<void(const MadeStrategy& made, InterruptionGuard& interruption,
                      std::chrono::steady_clock::time_point began)>
       train;

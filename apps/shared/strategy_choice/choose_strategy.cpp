@@ -135,7 +135,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     if (!choice.mesh.empty()) request.options.mesh = parse_mesh(choice.mesh);
     for (const auto& axis : request.options.mesh.axes()) {
       // Each rank would compute whole sequences, and count them once more.
-      if (axis.role != AxisRole::kContext || axis.size == 1) continue;
+      if (axis.role != AxisRole::kContext || axis.size == 1 || needs.cuts_sequences) continue;
       throw UsageError(c10::str("--mesh ", choice.mesh, ": expected axes that the models of ", needs.program,
                                 " take, but got ", axis.name, ", along which sequences are cut"));
     }

@@ -21,6 +21,8 @@ struct StrategyNeeds {
   std::optional<ParameterServerOptions> parameters;
   /// Whether the program's models have parts whose parameters can be sharded; see sharded_parts().
   bool shards_parameters = false;
+  /// Whether the program's models take a context axis, along which sequences are cut.
+  bool cuts_sequences = false;
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.

@@ -115,6 +115,10 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
       "recompute", {{"nothing", GptRecompute::kNothing}, {"every_block", GptRecompute::kEveryBlock}},
       options.recompute);
   options.sequence_parallel = given.is_on("sequence-parallel");
+  options.context_attention = given.choice<GptContextAttention>(
+      "context-attention",
+      {{"ring", GptContextAttention::kRing}, {"all_to_all", GptContextAttention::kAllToAll}},
+      options.context_attention);
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

@@ -117,6 +117,7 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"micro-batch-size", settings::count(options.micro_batch_size)},
           {"recompute", gpt_recompute_name(options.recompute)},
           {"sequence-parallel", options.sequence_parallel},
+          {"context-attention", gpt_context_attention_name(options.context_attention)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},

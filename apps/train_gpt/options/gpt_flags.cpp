@@ -126,6 +126,11 @@ std::vector<Flag> gpt_training_flags() {
        "are "
        "cut, for less memory. The result is the same",
        "", FlagRole::kOperation},
+      {"Training", "context-attention", "HOW",
+       "With the axis context of --mesh, along which the ranks have different tokens: ring sends keys and "
+       "values around the ranks; all_to_all exchanges tokens for heads, which the ranks must divide. The "
+       "result is the same",
+       gpt_context_attention_name(defaults.context_attention), FlagRole::kOperation},
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

@@ -12,6 +12,10 @@ std::string gpt_recompute_name(GptRecompute recompute) {
   return recompute == GptRecompute::kEveryBlock ? "every_block" : "nothing";
 }
 
+std::string gpt_context_attention_name(GptContextAttention attention) {
+  return attention == GptContextAttention::kAllToAll ? "all_to_all" : "ring";
+}
+
 std::string gpt_family_name(GptFamily family) {
   return family == GptFamily::kGpt2 ? "gpt2" : "llama";
 }

@@ -15,10 +15,13 @@ namespace lockstep::apps {
 
 enum class GptSchedule { kCosine, kConstant };
 enum class GptRecompute { kNothing, kEveryBlock };
+/// How ranks with different tokens compute attention between them, see ContextMethod.
+enum class GptContextAttention { kRing, kAllToAll };
 
 /// Return the spelling used in flags and printed configurations.
 std::string gpt_schedule_name(GptSchedule schedule);
 std::string gpt_recompute_name(GptRecompute recompute);
+std::string gpt_context_attention_name(GptContextAttention attention);
 std::string gpt_family_name(GptFamily family);
 std::string token_format_name(TokenFormat format);
 
@@ -67,6 +70,7 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   GptRecompute recompute = GptRecompute::kNothing;
   bool sequence_parallel =
       false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
+  GptContextAttention context_attention = GptContextAttention::kRing;  ///< along a context axis
   int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
@@ -33,6 +34,47 @@ int64_t ranks_along(const Mesh& mesh, const std::string& name) {
   return 1;
 }
 
+/// Throws UsageError for an axis of several ranks with this role whose name is not the given one.
+void refuse_other_axes(const Mesh& mesh, AxisRole role, const std::string& name,
+                       const std::string& expected) {
+  for (const auto& axis : mesh.axes()) {
+    if (axis.role != role || axis.size == 1 || axis.name == name) continue;
+    throw UsageError(c10::str("--mesh ", mesh.str(), ": expected ", expected, ", but got ", axis.name));
+  }
+}
+
+/// Checks what a model of which the ranks along the axis `name` have different tokens cannot do.
+void check_tokens_axis(const Mesh& mesh, const std::string& name, const GptTrainOptions& options,
+                       const GptOptions& model) {
+  const bool exchanges_heads = options.context_attention == GptContextAttention::kAllToAll;
+  if (name.empty()) {
+    if (!exchanges_heads) return;
+    throw UsageError(
+        c10::str("--context-attention all_to_all: expected a --mesh with several ranks along the "
+                 "axis context, but got ",
+                 mesh.str()));
+  }
+  refuse_other_axes(mesh, AxisRole::kContext, name, name + " as the only axis along which sequences are cut");
+  if (options.dropout > 0) {
+    throw UsageError(c10::str("--dropout ", options.dropout, ": expected 0 with --mesh ", mesh.str(),
+                              ", as ranks along the axis ", name, " have different tokens"));
+  }
+  if (model.num_experts > 0) {
+    throw UsageError(c10::str("--experts ", model.num_experts, ": expected 0 with --mesh ", mesh.str(),
+                              ", as ranks along the axis ", name, " have different tokens"));
+  }
+  const int64_t parts = ranks_along(mesh, axis_of_parts(mesh));
+  const int64_t ranks = ranks_along(mesh, name);
+  const int64_t unit = parts * ranks;
+  if (!exchanges_heads || model.num_heads % unit == 0) return;
+  const int64_t below = model.num_heads / unit * unit;
+  throw UsageError(c10::str("--context-attention all_to_all: expected ",
+                            parts == 1 ? "heads" : "heads of each part", " that the ", ranks,
+                            " ranks along the axis ", name, " of --mesh ", mesh.str(), " divide, but got ",
+                            model.num_heads / parts, ": --heads ", below > 0 ? c10::str(below, " or ") : "",
+                            below + unit, " would do, as does ring"));
+}
+
 /// Returns the numbers of ranks that divide all sizes.
 std::vector<int64_t> ranks_that_would_do(const GptOptions& model) {
   std::vector<int64_t> ranks;
@@ -58,6 +100,10 @@ std::string axis_of_experts(const Mesh& mesh) {
 void check_experts(const Strategy& strategy, const GptOptions& model) {
   const Mesh& mesh = strategy.mesh();
   const std::string name = axis_of_experts(mesh);
+  if (const std::string tokens = axis_of_tokens(mesh); model.num_experts > 0 && !tokens.empty()) {
+    throw UsageError(c10::str("--experts ", model.num_experts, ": expected none with --mesh ", mesh.str(),
+                              ", whose axis ", tokens, " cuts sequences: experts see whole ones"));
+  }
   if (name.empty()) return;
   if (model.num_experts == 0) {
     throw UsageError(c10::str("--mesh ", mesh.str(), ": expected --experts with the axis ", name,
@@ -81,18 +127,20 @@ void check_experts(const Strategy& strategy, const GptOptions& model) {
   }
 }
 
+std::string axis_of_tokens(const Mesh& mesh) {
+  for (const auto& axis : mesh.axes())
+    if (axis.role == AxisRole::kContext && axis.size > 1) return axis.name;
+  return "";
+}
+
 void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,
                 const GptOptions& model) {
   const std::string name = axis_of_parts(mesh);
-  for (const auto& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kModel || axis.size == 1 || axis.name == name) continue;
-    throw UsageError(c10::str("--mesh ", mesh.str(), ": expected ", kTensorAxis,
-                              " as the only axis along which the model is cut, but got ", axis.name));
-  }
-  if (name.empty()) return;
+  refuse_other_axes(mesh, AxisRole::kModel, name,
+                    std::string(kTensorAxis) + " as the only axis along which the model is cut");
   const int64_t ranks = ranks_along(mesh, name);
-  const auto uncut = uncut_gpt_size(model, ranks);
-  if (!uncut) return;
+  const auto uncut = name.empty() ? std::nullopt : uncut_gpt_size(model, ranks);
+  if (!uncut) return check_tokens_axis(mesh, axis_of_tokens(mesh), options, model);
   const auto& size = *std::find_if(std::begin(kCutSizes), std::end(kCutSizes),
                                    [&](const CutSize& cut) { return cut.option == uncut->option; });
   const bool is_of_language = is_generated(options) && uncut->option == "vocabulary_size";
@@ -114,12 +162,17 @@ void check_sequence_parallel(const Mesh& mesh, const GptTrainOptions& options, i
     throw UsageError(c10::str("--sequence-parallel: expected a --mesh with several ranks along the axis ",
                               kTensorAxis, ", but got ", mesh.str()));
   }
-  const int64_t ranks = ranks_along(mesh, name);
-  if (sequence_length % ranks == 0) return;
-  const int64_t below = sequence_length / ranks * ranks;
-  throw UsageError(c10::str("--sequence-length ", sequence_length, ": expected a number that the ", ranks,
-                            " ranks along the axis ", name, " divide, because of --sequence-parallel: ",
-                            below > 0 ? c10::str(below, " or ") : "", below + ranks, " would do"));
+  const std::string tokens = axis_of_tokens(mesh);
+  const int64_t parts = ranks_along(mesh, name);
+  const int64_t contexts = ranks_along(mesh, tokens);
+  const int64_t unit = parts * contexts;
+  if (sequence_length % unit == 0) return;
+  const int64_t below = sequence_length / unit * unit;
+  throw UsageError(c10::str(
+      "--sequence-length ", sequence_length, ": expected a number that the ", parts, " ranks along the axis ",
+      name, contexts == 1 ? "" : c10::str(" and the ", contexts, " along ", tokens),
+      " divide, because of --sequence-parallel: ", below > 0 ? c10::str(below, " or ") : "", below + unit,
+      " would do"));
 }
 
 }  // namespace lockstep::apps

@@ -22,13 +22,18 @@ std::string axis_of_experts(const Mesh& mesh);
 /// with it.
 void check_experts(const Strategy& strategy, const GptOptions& model);
 
+/// Returns the axis of the mesh along which sequences are cut: that with the role, such as "context". Empty
+/// if it has none of several ranks.
+std::string axis_of_tokens(const Mesh& mesh);
+
 /// Throws UsageError if a model cannot be cut for the mesh: with the flag of a size that the ranks along the
-/// axis do not divide and sizes that would do, and for another axis along which models are cut.
+/// axis do not divide and sizes that would do, for another axis along which models or sequences are cut, and
+/// for --dropout if sequences are.
 void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,
                 const GptOptions& model);
 
 /// Throws UsageError if --sequence-parallel is given and the mesh has no axis along which the model is cut,
-/// or its ranks do not divide the length of sequences.
+/// or its ranks do not divide the length of sequences, or of each rank's part of them along a context axis.
 void check_sequence_parallel(const Mesh& mesh, const GptTrainOptions& options, int64_t sequence_length);
 
 }  // namespace lockstep::apps

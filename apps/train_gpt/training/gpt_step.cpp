@@ -34,14 +34,19 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
 
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, const Strategy& strategy,
              ReplicaContext& replica) {
-  const std::string axis = axis_of_parts(strategy.mesh());
+  const std::string parts = axis_of_parts(strategy.mesh());
+  const std::string tokens = axis_of_tokens(strategy.mesh());
   const std::string experts = axis_of_experts(strategy.mesh());
   const ReplicaAxis* expert_axis = experts.empty() ? nullptr : &replica.axis(experts);
-  if (!axis.empty()) {
-    const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
-    return prepared(options, Gpt(model_options, replica.axis(axis), cut, sharded_parts(strategy, replica)));
-  }
-  return prepared(options, Gpt(model_options, sharded_parts(strategy, replica), expert_axis));
+  const auto units = sharded_parts(strategy, replica);
+  if (parts.empty() && tokens.empty()) return prepared(options, Gpt(model_options, units, expert_axis));
+  GptAxes axes{.context_method = options.context_attention == GptContextAttention::kAllToAll
+                                     ? ContextMethod::kAllToAll
+                                     : ContextMethod::kRing};
+  if (!parts.empty()) axes.parts = &replica.axis(parts);
+  if (!tokens.empty()) axes.tokens = &replica.axis(tokens);
+  const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
+  return prepared(options, Gpt(model_options, axes, cut, units));
 }
 
 torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch) {
@@ -53,7 +58,9 @@ torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const E
 }
 
 torch::Tensor sequence_losses(Gpt& model, const Example& batch) {
-  return model->losses(batch.data, batch.target).mean(1);
+  const auto losses = model->losses(batch.data, batch.target);
+  const int64_t length = batch.data.size(1);
+  return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
 }
 
 DistributeOptions gpt_batches(const GptTrainOptions& options, const GptPlan& plan) {

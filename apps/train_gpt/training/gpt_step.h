@@ -16,8 +16,9 @@ namespace lockstep::apps {
 /// the options say so.
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
 /// The same for a replica of the strategy, in a scope's factory. The model is cut along the axis tensor if
-/// the mesh has it (see axis_of_parts()), ranks along the axis expert share its experts, and it consists of
-/// sharded units if the strategy shards parameters.
+/// the mesh has it (see axis_of_parts()), computes with the rank's tokens if the mesh cuts sequences (see
+/// axis_of_tokens()), ranks along the axis expert share its experts, and it consists of sharded units if the
+/// strategy shards parameters.
 Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, const Strategy& strategy,
              ReplicaContext& replica);
 
@@ -25,7 +26,8 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, const Stra
 /// the experts' routers, times the options' factors.
 torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch);
 
-/// Returns the mean cross entropy of each sequence's tokens, [B], in nats.
+/// Returns the mean cross entropy of each sequence's tokens, [B], in nats. If the ranks of a replica have
+/// different tokens of the sequences, returns their parts of it, which add up.
 torch::Tensor sequence_losses(Gpt& model, const Example& batch);
 
 /// Returns how the sequences to train on make up the global batches.

@@ -147,6 +147,7 @@ torch::Tensor GptBlockImpl::to_parts(const torch::Tensor& x, const GptPass& pass
 
 torch::Tensor GptBlockImpl::own_attention(const torch::Tensor& queries, const torch::Tensor& keys,
                                           const torch::Tensor& values, const GptPass& pass) const {
+  if (pass.context != nullptr) return pass.context->forward(queries, keys, values, *pass.order);
   const AttentionOptions how{.mask = pass.mask,
                              .is_causal = pass.is_causal,
                              .dropout = pass.is_training ? options_.attention_dropout : 0};

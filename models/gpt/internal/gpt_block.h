@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "lockstep/models/gpt/internal/layer_weights.h"
 #include "lockstep/models/gpt/internal/rotary_positions.h"
 #include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/strategies/parallel/context_order.h"
+#include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/strategies/parallel/mixture_of_experts.h"
 #include "lockstep/strategies/parallel/parallel_linear.h"
 
@@ -32,6 +35,9 @@ struct GptPass {
   GptCache* cache = nullptr;  ///< null: the tokens see each other alone
   /// The axis along which each rank has a shard of the sequence between layers that are cut; null: the whole.
   const ParallelAxis* shards = nullptr;
+  /// Attention between the tokens of the ranks along a context axis; null: this rank has all tokens.
+  std::shared_ptr<ContextParallelAttentionImpl> context = nullptr;
+  std::optional<ContextOrder> order = std::nullopt;  ///< this rank's tokens, with `context`
 };
 
 /// Makes the weights of the options' norm.

@@ -62,8 +62,11 @@ void ParallelizedLayers::mark_all() const {
 
 void ParallelizedLayers::check_marks() const {
   for (const auto& entry : entries_) {
-    const bool is_part = entry.layer == nullptr || entry.layer->cut;
-    if (!is_part || is_cut(entry.parameter)) continue;
+    // Of a weight, another kind of mark says that it is a part, but not that its layer communicates.
+    const bool is_marked = entry.layer == nullptr
+                               ? is_cut(entry.parameter)
+                               : !entry.layer->cut || parallelized_layer_of(entry.parameter) != nullptr;
+    if (is_marked) continue;
     throw InvalidArgument(
         "[parallelize] expected '" + entry.name +
         "' to be moved or converted with the whole module that was parallelized, but it has "
@@ -72,6 +75,7 @@ void ParallelizedLayers::check_marks() const {
 }
 
 void ParallelizedLayers::bind(std::shared_ptr<const ReplicaCollectives> replica) {
+  mark_all();  // A sharded unit does not move its modules, but their parameters.
   replica->shared<MarkCheck>()->add(shared_from_this());
   for (const auto& entry : entries_) {
     if (entry.layer != nullptr) entry.layer->axis().bind(replica);

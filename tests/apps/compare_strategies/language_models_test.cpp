@@ -78,6 +78,33 @@ TEST_F(CompareLanguageModels, TrainsTheSameLanguageModelByEveryStrategy) {
   EXPECT_LT(json["strategies"][0]["loss"], json["strategies"][0]["losses"][0]);
 }
 
+TEST_F(CompareLanguageModels, ComparesMeshesAndStagesOfSharding) {
+  const std::vector<std::string> strategies{
+      "default",      "mirrored:tensor=2",           "mirrored:context=2",    "mirrored:shard=2+tensor=2/3",
+      "mirrored:2/2", "mirrored:data=2+context=2/1", "multi_worker:tensor=2", "mirrored:tensor=3"};
+  std::string list;
+  for (const auto& strategy : strategies) list += (list.empty() ? "" : ",") + strategy;
+  const auto result = compare(tiny_language_model(list, {"--precision", "float64"}));
+  EXPECT_EQ(result.exit_code, 2) << result.error;
+  const auto json = results();
+  ASSERT_EQ(json["strategies"].size(), strategies.size());
+  const std::vector<int> replicas{1, 1, 1, 2, 2, 2, 1};
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const auto& row = json["strategies"][i];
+    EXPECT_EQ(row["label"], strategies[i]);
+    ASSERT_TRUE(row["error"].is_null()) << row;
+    EXPECT_EQ(row["replicas"], replicas[i]) << row;
+    EXPECT_LT(row["parameter_difference"], 1e-10) << row;
+    for (size_t step = 0; step < 5; ++step)
+      EXPECT_NEAR(row["losses"][step].get<double>(), json["strategies"][0]["losses"][step].get<double>(),
+                  1e-10);
+  }
+  EXPECT_EQ(json["strategies"][3]["mesh"], "shard=2,tensor=2");
+  EXPECT_EQ(json["strategies"][3]["sharding"], 3);
+  EXPECT_THAT(json["strategies"][7]["error"].get<std::string>(),
+              HasSubstr("--heads 2: expected a number that the 3 ranks along the axis tensor"));
+}
+
 TEST_F(CompareLanguageModels, SpeedsOfLanguageModelsCountTokens) {
   ASSERT_EQ(compare(tiny_language_model("default", {"--backup-dir", folder_.path() + "/backup"})).exit_code,
             0);

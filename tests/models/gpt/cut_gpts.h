@@ -15,6 +15,7 @@
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
 #include "lockstep/strategies/sharding/sharded_module.h"
 #include "lockstep/tests/models/gpt/small_gpts.h"
 
@@ -56,20 +57,22 @@ inline PartWrapper cut_gpt_units(const Strategy& strategy, ReplicaContext& repli
   };
 }
 
-/// Makes a model, or the rank's part of it along "tensor" if the mesh has that axis, of sharded units in
-/// stage
-/// 3. Every part of the model matters to its results.
+/// Makes a model, or the rank's part of it along "tensor" and "context" if the mesh has these axes, of
+/// sharded units in stage 3. Every part of the model matters to its results.
 inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const GptOptions& options,
-                        GptCutOptions cut = {}) {
+                        GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing) {
   const auto generator = at::detail::createCPUGenerator(12);
   const RankRandom apart(generator);  // Workers that are threads share the process's generator.
   Gpt whole(options);
   whole->to(torch::kDouble);
   spread_parameters(whole);
-  const bool is_cut = strategy.mesh().has("tensor");
+  GptAxes axes{.context_method = method};
+  if (strategy.mesh().has("tensor")) axes.parts = &replica.axis("tensor");
+  if (strategy.mesh().has("context")) axes.tokens = &replica.axis("context");
+  const bool is_cut = axes.parts != nullptr || axes.tokens != nullptr;
   if (!is_cut && strategy.sharding().stage != 3) return whole;
   const auto units = cut_gpt_units(strategy, replica);
-  Gpt own = is_cut ? Gpt(options, replica.axis("tensor"), cut, units) : Gpt(options, units);
+  Gpt own = is_cut ? Gpt(options, axes, cut, units) : Gpt(options, units);
   own->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
   const auto values = whole->named_parameters();
@@ -96,7 +99,7 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
   const auto own = all.narrow(0, replica.replica_id() * share, share);
   const int64_t length = own.size(1) - 1;
   const auto losses = gpt->losses(own.narrow(1, 0, length), own.narrow(1, 1, length));
-  const auto loss = losses.sum() / static_cast<double>(all.size(0) * length);
+  const auto loss = sum_over_contexts(replica, losses.sum() / static_cast<double>(all.size(0) * length));
   loss.backward();
   replica.apply_gradients(optimizer, {.clip_norm = 0.5});
   return loss.item<double>();
@@ -105,10 +108,10 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
 /// A training of such a model under a strategy.
 struct CutGptTraining {
   CutGptTraining(Strategy& on, const GptOptions& options, const GptBlockRunner& runner = {},
-                 GptCutOptions cut = {})
+                 GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing)
       : strategy(on),
         model(on.scope([&](ReplicaContext& replica) {
-          Gpt gpt = make_cut_gpt(replica, on, options, cut);
+          Gpt gpt = make_cut_gpt(replica, on, options, cut, method);
           gpt->set_block_runner(runner);
           return gpt;
         })),

@@ -162,6 +162,41 @@ TEST(Parallelize, ATableIsTheWeightOfALinearLayerToo) {
   expect_same_as_whole({{"embedding", ColwiseParallel{.gather_output = true}}}, make, ids_with_padding);
 }
 
+/// A linear layer whose weight is another module's.
+struct TiedLinearImpl : torch::nn::LinearImpl {
+  explicit TiedLinearImpl(const torch::Tensor& shared)
+      : torch::nn::LinearImpl(torch::nn::LinearOptions(shared.size(1), shared.size(0))) {
+    weight = shared;
+    parameters_["weight"] = shared;
+  }
+};
+TORCH_MODULE(TiedLinear);
+
+struct TiedModulesImpl : torch::nn::Module {
+  TiedModulesImpl() {
+    embedding =
+        register_module("embedding", torch::nn::Embedding(torch::nn::EmbeddingOptions(12, 8).padding_idx(7)));
+    head = register_module("head", TiedLinear(embedding->weight));
+    again = register_module("again", TiedLinear(embedding->weight));
+  }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    const auto x = torch::tanh(embedding(ids));
+    return head(x) + again(x.flatten(0, 1)).view({ids.size(0), ids.size(1), -1});
+  }
+  torch::nn::Embedding embedding{nullptr};
+  TiedLinear head{nullptr}, again{nullptr};
+};
+TORCH_MODULE(TiedModules);
+
+TEST(Parallelize, ModulesThatShareAWeightAreCutTogether) {
+  const auto make = [] { return TiedModules(); };
+  expect_same_as_whole({{"embedding", RowwiseParallel{}}}, make, ids_with_padding);
+  const ColwiseParallel gathers{.gather_output = true};
+  expect_same_as_whole({{"*a*", gathers}}, make, ids_with_padding);
+  expect_same_as_whole({{"embedding", RowwiseParallel{}}, {"*a*", gathers}}, make, ids_with_padding);
+  expect_same_as_whole({{"*a*", RowwiseParallel{.input_is_parallel = false}}}, make, ids_with_padding);
+}
+
 struct FusedImpl : torch::nn::Module {
   FusedImpl() {
     fused = register_module("fused", torch::nn::Linear(8, 24));
@@ -356,6 +391,19 @@ TEST(ParallelizeErrors, ALayerIsCutOnceAndAnAxisOfTheBatchIsRefused) {
         });
       }),
       AllOf(HasSubstr("[parallelize] expected an axis along which models are cut"), HasSubstr("data")));
+}
+
+TEST(ParallelizeErrors, ModulesThatShareAWeightAreRefusedIfThePlanCutsThemDifferently) {
+  const auto make = [] { return TiedModules(); };
+  EXPECT_THAT(plan_error({{"embedding", RowwiseParallel{}}, {"*a*", RowwiseParallel{}}}, make),
+              AllOf(HasSubstr("'embedding', 'head', 'again' share theirs"),
+                    HasSubstr("cuts 'embedding' by {\"embedding\", RowwiseParallel} and 'head' by {\"*a*\", "
+                              "RowwiseParallel}")));
+  EXPECT_THAT(plan_error({{"head", ColwiseParallel{}}}, make), HasSubstr("and 'again' not at all"));
+  EXPECT_THAT(plan_error({{"embedding", RowwiseParallel{}}, {"head", ColwiseParallel{}}}, make),
+              HasSubstr("cuts 'head' by {\"head\", ColwiseParallel} and 'again' not at all"));
+  EXPECT_THAT(plan_error({{"*a*", ColwiseParallel{.sections = {6, 6}}}}, make),
+              HasSubstr("without sections"));
 }
 
 /// Returns the error of forward with a plan that misses something.

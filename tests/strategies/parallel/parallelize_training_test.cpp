@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/runtime/precision/autocast.h"
+#include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/tests/strategies/parallel/parallelize_cases.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/worker_strategies.h"
@@ -92,6 +93,73 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ParallelizedTraining,
                                name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
                            return name;
                          });
+
+TEST(ParallelizedTrainingTest, WithShardedStatesEqualsThatOfTheWholeEncoder) {
+  const auto whole = trained_encoder(2, kEncoderSteps);
+  for (const int stage : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << "stage " << stage);
+    auto options = encoder_options({{"data", 2}, {"tensor", 2}});
+    options.sharding = {.stage = stage, .axis = "data"};
+    MirroredStrategy strategy(cpu_devices(4), options);
+    expect_encoder_training(strategy, whole);
+  }
+}
+
+/// A block whose two layers the plan may cut.
+struct ResidualImpl : torch::nn::Module {
+  explicit ResidualImpl(double phase) {
+    up = register_module("up", wave_linear(8, 16, phase));
+    down = register_module("down", wave_linear(16, 8, phase + 1));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::tanh(up(x))); }
+  torch::nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(Residual);
+
+/// Trains blocks that `make(replica)` returns, and returns what they then compute.
+template <typename Make>
+torch::Tensor trained_blocks(const Mesh& mesh, const Make& make) {
+  MirroredStrategy strategy(cpu_devices(mesh.size()), encoder_options(mesh));
+  auto model = strategy.scope(make);
+  auto adam = strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
+  const auto input = [](const ReplicaContext& replica, int step) {
+    return wave_values({8, 8}, step).narrow(0, replica.replica_id() * 4, 4);
+  };
+  for (int step = 0; step < kEncoderSteps; ++step) {
+    strategy.run(
+        [&](ReplicaContext& replica, auto& own, torch::optim::AdamW& optimizer) {
+          optimizer.zero_grad();
+          own->forward(input(replica, step)).square().sum().backward();
+          replica.apply_gradients(optimizer, {.clip_norm = 0.05});
+        },
+        model, adam);
+  }
+  return strategy
+      .run(
+          [&](ReplicaContext&, auto& own) {
+            return own->forward(wave_values({8, 8}, 0.5)).detach();
+          },
+          model)
+      .local_values()
+      .front();
+}
+
+TEST(ParallelizedTrainingTest, InShardedUnitsEqualsThatOfTheWholeBlocks) {
+  const auto expected = trained_blocks(
+      {{"data", 2}}, [](ReplicaContext&) { return torch::nn::Sequential(Residual(1), Residual(5)); });
+  const auto in_units = trained_blocks({{"data", 2}, {"tensor", 2}}, [](ReplicaContext& replica) {
+    std::vector<ElementFactory> blocks;
+    for (const double phase : {1, 5}) {
+      blocks.emplace_back([&replica, phase] {
+        Residual block(phase);
+        parallelize(block, replica.axis("tensor"), {{"up", ColwiseParallel{}}, {"down", RowwiseParallel{}}});
+        return block;
+      });
+    }
+    return shard_elements(blocks, along(replica.axis("data")));
+  });
+  EXPECT_LE((in_units - expected).abs().max().item<double>(), kEncoderClose);
+}
 
 /// Returns the whole encoder's logits, and expects the ranks' to be near.
 template <typename Forward>

@@ -78,6 +78,37 @@ TEST(CompareOptions, ReadsWorkersServersAndStalenessOfParameterServers) {
             "--ps 2: expected parameter_server among --strategies");
 }
 
+TEST(CompareOptions, ReadsMeshesAndStagesOfSharding) {
+  const auto strategies =
+      compare_options_of({"--model", "small"},
+                         "mirrored:data=2+tensor=2,mirrored:shard=2+inner=2:model/3,multi_worker:context=3,"
+                         "mirrored:4/2,mirrored:4")
+          .strategies;
+  ASSERT_EQ(strategies.size(), 5U);
+  EXPECT_EQ(strategies[0].mesh, "data=2,tensor=2");
+  EXPECT_EQ(strategies[0].replicas, 4);
+  EXPECT_EQ(strategies[0].sharding, 0);
+  EXPECT_EQ(strategies[0].label, "mirrored:data=2+tensor=2");
+  EXPECT_EQ(strategies[1].mesh, "shard=2,inner=2:model");
+  EXPECT_EQ(strategies[1].replicas, 4);
+  EXPECT_EQ(strategies[1].sharding, 3);
+  EXPECT_EQ(num_processes(strategies[2]), 3);
+  EXPECT_EQ(strategies[3].sharding, 2);
+  EXPECT_EQ(strategies[3].mesh, "");
+  EXPECT_EQ(strategies[4].label, "mirrored:4") << "another strategy than with a stage";
+  const auto refusal = [](const std::string& text) { return refusal_to_compare({"--model", "small"}, text); };
+  EXPECT_EQ(
+      refusal("mirrored:data=2+tensor"),
+      "--strategies mirrored:data=2+tensor: expected axes with their sizes, such as data=2+tensor=2, but "
+      "got 'data=2+tensor'");
+  EXPECT_THAT(refusal("mirrored:data=x"), HasSubstr("expected a whole number from 1 to 1024, but got 'x'"));
+  EXPECT_THAT(refusal("mirrored:data=64+tensor=64"), HasSubstr("expected a mesh of at most 1024 ranks"));
+  EXPECT_THAT(refusal("mirrored:2/4"), HasSubstr("expected a whole number from 1 to 3, but got '4'"));
+  EXPECT_EQ(refusal("default:tensor=2"),
+            "--strategies default:tensor=2: expected a mesh or a stage of sharding with mirrored or "
+            "multi_worker, but got default");
+}
+
 TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
   const auto strategies = compare_options_of({}, "default,default,mirrored:2,mirrored:3,default").strategies;
   std::vector<std::string> labels;

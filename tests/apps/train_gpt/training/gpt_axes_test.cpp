@@ -128,6 +128,47 @@ TEST(GptAxesTest, ExpertsThatTheMeshCannotDivideAreRefused) {
       HasSubstr("--sharding 3: expected a --mesh whose last axis is expert, but got expert=2,data=2"));
 }
 
+TEST(GptAxesTest, SequencesAreCutAlongTheAxisOfThatRole) {
+  EXPECT_EQ(axis_of_tokens(parse_mesh("data=2,context=2,tensor=2")), "context");
+  EXPECT_EQ(axis_of_tokens(parse_mesh("inner=2:context")), "inner");
+  for (const char* mesh : {"data=4", kMesh, "data=2,context=1", "context=2:data"})
+    EXPECT_EQ(axis_of_tokens(parse_mesh(mesh)), "") << mesh;
+  EXPECT_THAT(refusal_of("context=2,inner=2:context", divisible()),
+              HasSubstr("expected context as the only axis along which sequences are cut, but got inner"));
+}
+
+TEST(GptAxesTest, ThingsThatModelsAlongAContextAxisCannotDoAreRefused) {
+  GptTrainOptions options;
+  const auto refusal = [&](const std::string& mesh) {
+    return message_of<UsageError>([&] { check_axes(parse_mesh(mesh), options, {}, divisible()); });
+  };
+  EXPECT_NO_THROW(check_axes(parse_mesh("context=3"), options, {}, divisible()));
+  options.dropout = 0.1;
+  EXPECT_THAT(refusal("data=2,context=2"),
+              HasSubstr("--dropout 0.1: expected 0 with --mesh data=2,context=2"));
+  options.dropout = 0;
+  options.context_attention = GptContextAttention::kAllToAll;
+  EXPECT_NO_THROW(check_axes(parse_mesh("context=4"), options, {}, divisible()));
+  EXPECT_NO_THROW(check_axes(parse_mesh("context=2,tensor=2"), options, {}, divisible()));
+  EXPECT_THAT(refusal("data=2"), HasSubstr("several ranks along the axis context, but got data=2"));
+  EXPECT_THAT(refusal("context=3"), AllOf(HasSubstr("heads that the 3 ranks along the axis context"),
+                                          HasSubstr("but got 4: --heads 3 or 6 would do, as does ring")));
+  EXPECT_THAT(refusal("context=4,tensor=2"),
+              AllOf(HasSubstr("heads of each part"), HasSubstr("but got 2: --heads 8 would do")));
+}
+
+TEST(GptAxesTest, ShardsOfPartsOfSequencesNeedALengthThatBothAxesDivide) {
+  GptTrainOptions options;
+  options.sequence_parallel = true;
+  const auto check = [&](int64_t length) {
+    check_sequence_parallel(parse_mesh("context=2,tensor=2"), options, length);
+  };
+  EXPECT_NO_THROW(check(12));
+  EXPECT_THAT(message_of<UsageError>([&] { check(14); }),
+              AllOf(HasSubstr("2 ranks along the axis tensor and the 2 along context"),
+                    HasSubstr("12 or 16 would do")));
+}
+
 TEST(GptAxesTest, AnotherAxisThatCutsModelsIsRefused) {
   EXPECT_THAT(refusal_of("data=2,pipeline=2", divisible()), HasSubstr("but got pipeline"));
   EXPECT_THAT(refusal_of("inner=2:model,tensor=2", divisible()), HasSubstr("but got inner"));
