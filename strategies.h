@@ -13,6 +13,7 @@
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/strategies/parallel/check_parallelized.h"
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
+#include "lockstep/strategies/parallel/mixture_of_experts.h"
 #include "lockstep/strategies/parallel/parallel_mlp.h"
 #include "lockstep/strategies/parallel/parallelize.h"
 #include "lockstep/strategies/parallel/sequence_layer_norm.h"

@@ -100,6 +100,10 @@ std::string axis_of_experts(const Mesh& mesh) {
 void check_experts(const Strategy& strategy, const GptOptions& model) {
   const Mesh& mesh = strategy.mesh();
   const std::string name = axis_of_experts(mesh);
+  if (const std::string tokens = axis_of_tokens(mesh); model.num_experts > 0 && !tokens.empty()) {
+    throw UsageError(c10::str("--experts ", model.num_experts, ": expected none with --mesh ", mesh.str(),
+                              ", whose axis ", tokens, " cuts sequences: experts see whole ones"));
+  }
   if (name.empty()) return;
   if (model.num_experts == 0) {
     throw UsageError(c10::str("--mesh ", mesh.str(), ": expected --experts with the axis ", name,

@@ -184,9 +184,10 @@ Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const Ho
                          [unit](const auto& function, const auto& x) { return unit->call(function, x); }};
     };
   }
-  Gpt own = mesh.has("tensor") ? Gpt(options, replica.axis("tensor"),
-                                     GptCutOptions{.shard_sequence = how.shards_sequence, .experts = experts})
-                               : Gpt(options, wrap, experts);
+  Gpt own = mesh.has("tensor")
+                ? Gpt(options, replica.axis("tensor"),
+                      GptCutOptions{.shard_sequence = how.shards_sequence, .experts = experts}, wrap)
+                : Gpt(options, wrap, experts);
   own->to(torch::kDouble);
   if (how.recomputes)
     own->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
@@ -195,9 +196,7 @@ Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const Ho
   for (auto& item : own->named_parameters()) {
     const auto* part = sharded_parameter_of(item.value());
     const auto& of_whole = values[item.key()];
-    item.value().copy_(part == nullptr ? of_whole
-                       : part->dim     ? part_of_cut(of_whole, *part)
-                                       : of_whole.flatten().narrow(0, part->offset, part->length));
+    item.value().copy_(part == nullptr ? of_whole : part_of_values(of_whole, *part));
   }
   return own;
 }
@@ -254,9 +253,7 @@ void expect_gpt_training(Strategy& strategy, const GptOptions& options, const Ho
     for (const auto& item : own->named_parameters()) {
       const auto* part = sharded_parameter_of(item.value());
       const auto& values = expected[item.key()];
-      const auto of_rank = part == nullptr ? values
-                           : part->dim     ? part_of_cut(values, *part)
-                                           : values.flatten().narrow(0, part->offset, part->length);
+      const auto of_rank = part == nullptr ? values : part_of_values(values, *part);
       if (of_rank.numel() == 0) continue;
       EXPECT_LE((of_rank - item.value()).abs().max().item<double>(), kCloseExperts) << item.key();
     }
@@ -283,13 +280,18 @@ TEST_P(GptExpertTraining, EqualsThatOnOneDevice) {
 INSTANTIATE_TEST_SUITE_P(
     Meshes, GptExpertTraining,
     ::testing::Values(HowToCut{.mesh = "expert=2"}, HowToCut{.mesh = "expert=4", .recomputes = true},
-                      HowToCut{.mesh = "data=2,expert=2"},
+                      HowToCut{.mesh = "data=2,expert=2"}, HowToCut{.mesh = "expert=2,tensor=2"},
+                      HowToCut{.mesh = "data=2,expert=2,tensor=2"},
+                      HowToCut{
+                          .mesh = "data=2,expert=2,tensor=2", .recomputes = true, .shards_sequence = true},
+                      HowToCut{.mesh = "expert=2,tensor=2", .has_units = true, .shards_sequence = true},
                       HowToCut{.mesh = "data=2,expert=2", .has_units = true, .recomputes = true}),
     [](const auto& info) {
       std::string name = info.param.mesh;
       std::replace_if(
           name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
-      return name + (info.param.has_units ? "_units" : "") + (info.param.recomputes ? "_recomputed" : "");
+      return name + (info.param.has_units ? "_units" : "") + (info.param.recomputes ? "_recomputed" : "") +
+             (info.param.shards_sequence ? "_sequence" : "");
     });
 
 TEST(GptExpertsTest, TrainsOverWorkersAsOnOneDevice) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
 
 namespace lockstep::apps {
@@ -84,6 +85,47 @@ TEST(GptAxesTest, ShardsOfTheSequenceNeedTheAxisAndALengthThatItsRanksDivide) {
               AllOf(HasSubstr("--sequence-parallel"), HasSubstr("axis tensor"), HasSubstr("but got data=2")));
   EXPECT_THAT(message_of<UsageError>([&] { check("tensor=4", 30); }),
               AllOf(HasSubstr("--sequence-length 30"), HasSubstr("28 or 32 would do")));
+}
+
+std::string refusal_of_experts(const std::string& mesh, int64_t experts, int stage = 0) {
+  const auto parsed = parse_mesh(mesh);
+  MirroredStrategy strategy(cpu_devices(parsed.size()),
+                            {.intra_op_threads = 1, .mesh = parsed, .sharding = {.stage = stage}});
+  GptOptions model = divisible();
+  model.num_experts = experts;
+  return message_of<UsageError>([&] { check_experts(strategy, model); });
+}
+
+TEST(GptAxesTest, RanksAlongTheAxisExpertShareTheExperts) {
+  EXPECT_EQ(axis_of_experts(parse_mesh("data=2,expert=2")), "expert");
+  for (const char* mesh : {"data=4", "data=2,expert=1", "expert=2:model"})
+    EXPECT_EQ(axis_of_experts(parse_mesh(mesh)), "") << mesh;
+  GptOptions model = divisible();
+  for (const int64_t experts : {0, 3}) {
+    model.num_experts = experts;
+    MirroredStrategy without(cpu_devices(2), {.intra_op_threads = 1});
+    EXPECT_NO_THROW(check_experts(without, model));
+  }
+  model.num_experts = 8;
+  MirroredStrategy sharded(
+      cpu_devices(2),
+      {.intra_op_threads = 1, .mesh = {{"data", 1}, {"expert", 2}}, .sharding = {.stage = 3}});
+  EXPECT_NO_THROW(check_experts(sharded, model));
+}
+
+TEST(GptAxesTest, ExpertsThatTheMeshCannotDivideAreRefused) {
+  EXPECT_THAT(refusal_of_experts("expert=2", 0),
+              HasSubstr("--mesh expert=2: expected --experts with the axis expert"));
+  EXPECT_THAT(
+      refusal_of_experts("data=2,expert=2", 7),
+      AllOf(HasSubstr("--experts 7: expected a number that the 2 ranks along the axis expert of --mesh "
+                      "data=2,expert=2 divide"),
+            HasSubstr("6 or 8 would do")));
+  EXPECT_THAT(refusal_of_experts("expert=4", 2), HasSubstr("divide: 4 would do"));
+  EXPECT_THAT(refusal_of_experts("expert=2", 8, 2), HasSubstr("--sharding 2: expected 0 or 3"));
+  EXPECT_THAT(
+      refusal_of_experts("expert=2,data=2", 8, 3),
+      HasSubstr("--sharding 3: expected a --mesh whose last axis is expert, but got expert=2,data=2"));
 }
 
 TEST(GptAxesTest, SequencesAreCutAlongTheAxisOfThatRole) {

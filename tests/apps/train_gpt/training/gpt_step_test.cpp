@@ -42,6 +42,38 @@ TEST(GptStep, LossesAreMeanLogarithmsOfProbabilitiesOfEachSequence) {
   }
 }
 
+TEST(GptStep, RoutersAreTrainedByLossesThatAreNotReported) {
+  torch::manual_seed(1);
+  GptTrainOptions options = in_precision(PrecisionKind::kFloat64);
+  options.balance_loss = 0.5;
+  options.router_z_loss = 0.25;
+  GptOptions with_experts = tiny_gpt();
+  with_experts.num_experts = 4;
+  Gpt model = make_gpt(options, with_experts);
+  const Example batch = tiny_batch();
+  const auto gradients_of = [&](const torch::Tensor& losses) {
+    model->zero_grad();
+    losses.sum().backward();
+    std::vector<torch::Tensor> gradients;
+    for (const auto& parameter : model->parameters()) gradients.push_back(parameter.grad().clone());
+    return gradients;
+  };
+  const auto trained = trained_losses(options, model, batch);
+  EXPECT_LE((trained - sequence_losses(model, batch)).abs().max().item<double>(), 1e-12);
+  const auto actual = gradients_of(trained);
+  const auto all = model->losses_with_routing(batch.data, batch.target);
+  const auto expected = gradients_of(all.losses.mean(1) + 0.5 * all.balance_losses + 0.25 * all.z_losses);
+  const auto without = gradients_of(sequence_losses(model, batch));
+  bool differ = false;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 0, 1e-12));
+    differ = differ || !torch::allclose(actual[i], without[i], 0, 1e-6);
+  }
+  EXPECT_TRUE(differ);
+  model->eval();
+  EXPECT_TRUE(torch::equal(trained_losses(options, model, batch), sequence_losses(model, batch)));
+}
+
 TEST(GptStep, ModelsHaveTheDtypeOfTheirPrecision) {
   EXPECT_EQ(make_gpt(GptTrainOptions(), tiny_gpt())->parameters().front().scalar_type(), torch::kFloat);
   EXPECT_EQ(make_gpt(in_precision(PrecisionKind::kFloat64), tiny_gpt())->parameters().front().scalar_type(),

@@ -11,6 +11,7 @@
 #include "lockstep/training/reporting/html/internal/bar_plot.h"
 #include "lockstep/training/reporting/html/internal/heat_map.h"
 #include "lockstep/training/reporting/html/internal/line_plot.h"
+#include "lockstep/training/reporting/html/internal/load_map.h"
 
 namespace lockstep {
 namespace {
@@ -166,6 +167,31 @@ TEST(ConfusionFigureTest, LeavesOutCountsThatHaveNoRoomAndLabelsThatWouldTouch) 
 TEST(ConfusionFigureTest, TakesRowsWithoutExamples) {
   EXPECT_THAT(confusion_figure({.class_names = {"a", "b"}, .counts = {0, 0, 0, 0}}),
               HasSubstr("0 of 0 right"));
+}
+
+TEST(ExpertLoadFigureTest, ShowsTheLoadOfEachExpertInEachLayer) {
+  const std::string figure =
+      expert_load_figure({.when = "", .num_experts = 3, .loads = {1, 0.5, 1.5, 0, 3, 0.125}});
+  EXPECT_EQ(count_of(figure, "class=\"heat\""), 6U);
+  EXPECT_THAT(figure, AllOf(HasSubstr("layer 1, expert 3: 1.5 times an even share"), HasSubstr(">0.50<"),
+                            HasSubstr(">0.13<"), HasSubstr("fill-opacity=\"0.75\""),
+                            HasSubstr("Load of 3 experts in 2 layers: from 0 to 3 times an even share")));
+  // The darkest shade begins at twice an even share.
+  const auto darkest = figure.find("layer 2, expert 2: 3 times");
+  EXPECT_EQ(quoted_after(figure, "fill-opacity=\"", figure.rfind("<rect", darkest)), "1");
+}
+
+TEST(ExpertLoadFigureTest, LeavesOutNumbersThatHaveNoRoom) {
+  const std::string figure =
+      expert_load_figure({.when = "", .num_experts = 64, .loads = std::vector<double>(128, 1.0)});
+  EXPECT_EQ(count_of(figure, "class=\"heat\""), 128U);
+  EXPECT_THAT(figure, Not(HasSubstr(">1.00<")));
+}
+
+TEST(ExpertLoadFigureTest, RefusesLoadsThatAreNotThoseOfWholeLayers) {
+  EXPECT_THROW(expert_load_figure({.when = "", .num_experts = 2, .loads = {1, 1, 1}}), InvalidArgument);
+  EXPECT_THROW(expert_load_figure({}), InvalidArgument);
+  EXPECT_THROW(expert_load_figure({.when = "", .num_experts = 1, .loads = {-1}}), InvalidArgument);
 }
 
 TEST(ConfusionFigureTest, RefusesCountsThatAreNoMatrix) {

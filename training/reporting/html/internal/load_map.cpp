@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iomanip>
+#include <sstream>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/internal/number_text.h"
@@ -63,6 +65,12 @@ std::string load_labels(const ExpertLoad& load, size_t layers, const LoadCells& 
   return shapes;
 }
 
+std::string load_text(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(value < 9.995 ? 2 : 1) << value;
+  return text.str();
+}
+
 std::string load_cells(const ExpertLoad& load, const LoadCells& cells) {
   constexpr double kTextTurnsAt = 0.66;  // both text colours have the same contrast with this cell
   // An even load is light enough to tell larger ones from it, and more than twice of it is the darkest.
@@ -81,9 +89,8 @@ std::string load_cells(const ExpertLoad& load, const LoadCells& cells) {
     shapes += svg_rectangle({x, y, cells.width, cells.height}, "heat", tip,
                             " fill-opacity=\"" + svg_number(shade) + "\"");
     if (!cells.have_text) continue;
-    shapes +=
-        svg_text({x + cells.width / 2, y + cells.height / 2 + 4}, short_number(value, 2), TextAnchor::kMiddle,
-                 shade > kTextTurnsAt ? "on-heat" : "count", " style=\"font-size:11px\"");
+    shapes += svg_text({x + cells.width / 2, y + cells.height / 2 + 4}, load_text(value), TextAnchor::kMiddle,
+                       shade > kTextTurnsAt ? "on-heat" : "count", " style=\"font-size:11px\"");
   }
   return shapes;
 }

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""train_gpt with experts: it trains as one device does, its checkpoints move between meshes, and its records have the load."""
+
+import csv
+import unittest
+
+import workers
+from gpt_training import PARITY, TIMEOUT, TINY, Case, test_losses, train, weights_of
+
+EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
+ONE_DEVICE = []
+TWO = ["--replicas", 2, "--mesh", "expert=2"]
+FOUR = ["--replicas", 4, "--mesh", "data=2,expert=2"]
+SHARDED = ["--replicas", 4, "--mesh", "data=2,expert=2", "--sharding", 3]
+
+
+class ParityTest(Case):
+    def whole_training(self):
+        folder = self.folder / "whole"
+        output = train(*PARITY, *EXPERTS, "--backup-dir", folder).stdout
+        return test_losses(output), weights_of(folder)
+
+    def check_like(self, whole, folder, output):
+        losses, expected = whole
+        self.assertEqual(test_losses(output), losses)
+        weights = weights_of(folder)
+        self.assertEqual(weights.keys(), expected.keys())
+        self.assertLess(max(abs(a - b) for name, values in weights.items() for a, b in zip(values, expected[name])), 1e-12)
+
+    def test_meshes_train_as_one_device(self):
+        whole = self.whole_training()
+        for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1])):
+            with self.subTest(mesh=mesh):
+                folder = self.folder / " ".join(str(word) for word in mesh)
+                self.check_like(whole, folder, train(*PARITY, *EXPERTS, *mesh, *more, "--backup-dir", folder).stdout)
+
+    def test_two_workers(self):
+        whole = self.whole_training()
+        folder = self.folder / "workers"
+        started = self.start_workers(2, *PARITY, *EXPERTS, "--mesh", "expert=2", "--backup-dir", folder)
+        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
+        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        self.check_like(whole, folder, outputs[0][0])
+
+    def test_a_checkpoint_goes_on_on_another_mesh(self):
+        whole = self.whole_training()
+        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, TWO)):
+            with self.subTest(begin=begin, end=end):
+                folder = self.folder / f"{begin} to {end}"
+                saved = ["--save-every", "7 steps", "--backup-dir", folder]
+                process = self.start(*PARITY, *EXPERTS, *begin, *saved,
+                                     environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
+                process.communicate(timeout=TIMEOUT)
+                self.assertEqual(process.returncode, 1)
+                result = train(*PARITY, *EXPERTS, *end, *saved)
+                self.assertIn("resumes after step 7 from ", result.stderr)
+                self.check_like(whole, folder, result.stdout)
+
+
+class RecordTest(Case):
+    def test_records_and_the_report_have_the_load_of_the_experts(self):
+        folder = self.folder / "run"
+        output = train(*TINY, *EXPERTS, *TWO, "--steps", 6, "--test-every", 3, "--run-dir", folder).stdout
+        self.assertIn("2 of 4 experts", output)
+        with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 2)
+        for row in rows:
+            self.assertGreaterEqual(float(row["largest_expert_load"]), 1)
+            self.assertTrue(0 <= float(row["dropped_tokens"]) < 1)
+        page = (folder / "report.html").read_text(encoding="utf-8")
+        experts = page.split("<h2>Experts</h2>")[1].split("<h2>")[0]
+        self.assertIn("Steps up to 6", experts)
+        self.assertIn("layer 1, expert 4:", experts)
+
+
+class UsageTest(Case):
+    def refused(self, *arguments):
+        result = train(*TINY, "--steps", 1, *arguments, check=False)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        return result.stderr
+
+    def test_numbers_that_do_not_fit_are_named(self):
+        self.assertIn("--experts 5: expected a number that the 2 ranks along the axis expert of --mesh expert=2 divide: "
+                      "4 or 6 would do", self.refused("--experts", 5, *TWO))
+        self.assertIn("--experts-per-token", self.refused("--experts", 2, "--experts-per-token", 3))
+        self.assertIn("expected it with --experts only", self.refused("--experts-per-token", 3))
+        self.assertIn("expected it with --experts only", self.refused("--balance-loss", 1))
+        self.assertIn("expected --experts with the axis expert", self.refused(*TWO))
+        self.assertIn("--sharding 1: expected 0 or 3", self.refused("--experts", 4, *TWO, "--sharding", 1))
+        self.assertIn("--cuda-graph", self.refused("--experts", 4, "--cuda-graph"))
+
+
+if __name__ == "__main__":
+    unittest.main()
