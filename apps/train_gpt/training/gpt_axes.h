@@ -18,8 +18,8 @@ std::string axis_of_parts(const Mesh& mesh);
 std::string axis_of_experts(const Mesh& mesh);
 
 /// Throws UsageError if the mesh has an axis for experts and the model none, if the axis's ranks do not
-/// divide the experts, with numbers that would do, and for a stage of --sharding that does not go together
-/// with it.
+/// divide the experts, with numbers that would do, for a stage of --sharding that does not go together with
+/// it, and for experts in a model whose sequences are cut.
 void check_experts(const Strategy& strategy, const GptOptions& model);
 
 /// Returns the axis of the mesh along which sequences are cut: that with the role, such as "context". Empty

@@ -122,6 +122,9 @@ TEST(GptAxesTest, ExpertsThatTheMeshCannotDivideAreRefused) {
                       "data=2,expert=2 divide"),
             HasSubstr("6 or 8 would do")));
   EXPECT_THAT(refusal_of_experts("expert=4", 2), HasSubstr("divide: 4 would do"));
+  EXPECT_THAT(
+      refusal_of_experts("context=2", 8),
+      HasSubstr("--experts 8: expected none with --mesh context=2, whose axis context cuts sequences"));
   EXPECT_THAT(refusal_of_experts("expert=2", 8, 2), HasSubstr("--sharding 2: expected 0 or 3"));
   EXPECT_THAT(
       refusal_of_experts("expert=2,data=2", 8, 3),

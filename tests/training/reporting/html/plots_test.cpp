@@ -171,7 +171,7 @@ TEST(ConfusionFigureTest, TakesRowsWithoutExamples) {
 
 TEST(ExpertLoadFigureTest, ShowsTheLoadOfEachExpertInEachLayer) {
   const std::string figure =
-      expert_load_figure({.when = "", .num_experts = 3, .loads = {1, 0.5, 1.5, 0, 3, 0.125}});
+      expert_load_figure({.when = "", .num_experts = 3, .loads = {1, 0.5, 1.5, 0, 3, 0.13}});
   EXPECT_EQ(count_of(figure, "class=\"heat\""), 6U);
   EXPECT_THAT(figure, AllOf(HasSubstr("layer 1, expert 3: 1.5 times an even share"), HasSubstr(">0.50<"),
                             HasSubstr(">0.13<"), HasSubstr("fill-opacity=\"0.75\""),
