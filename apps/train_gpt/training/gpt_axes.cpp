@@ -59,10 +59,6 @@ void check_tokens_axis(const Mesh& mesh, const std::string& name, const GptTrain
     throw UsageError(c10::str("--dropout ", options.dropout, ": expected 0 with --mesh ", mesh.str(),
                               ", as ranks along the axis ", name, " have different tokens"));
   }
-  if (model.num_experts > 0) {
-    throw UsageError(c10::str("--experts ", model.num_experts, ": expected 0 with --mesh ", mesh.str(),
-                              ", as ranks along the axis ", name, " have different tokens"));
-  }
   const int64_t parts = ranks_along(mesh, axis_of_parts(mesh));
   const int64_t ranks = ranks_along(mesh, name);
   const int64_t unit = parts * ranks;
