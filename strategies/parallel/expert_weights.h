@@ -23,6 +23,12 @@ struct ExpertWeightsOptions {
 /// The weights of a linear layer, or of the same layer of several experts, one after another. Along an axis
 /// of the mesh, each rank may have some of the experts: `weight` and `bias` are then slices of the stacked
 /// ones (see ShardedParameter).
+///
+/// Example:
+///
+///     ExpertWeights up(ExpertWeightsOptions{.shape = {8, 512, 256}});  // 8 experts
+///     up.ptr()->cut(replica.axis("expert"));                           // along expert=2, 4 of them
+///     const auto hidden = torch::linear(rows, up->weights()[0], up->biases()[0]);
 class ExpertWeightsImpl : public torch::nn::Cloneable<ExpertWeightsImpl> {
  public:
   /// Values are drawn as torch::nn::Linear draws them: uniformly, up to 1 / sqrt(inputs).

@@ -139,7 +139,9 @@ class ScheduleChecker {
 
   /// Returns the action of the same rank that must come before this one.
   std::vector<PipelineAction> needed_by(const PipelineAction& action) const {
-    const auto [op, stage, micro_batch] = action;
+    // clang 14 does not capture structured bindings.
+    const int stage = action.stage;
+    const int micro_batch = action.micro_batch;
     const Op inputs_half = has(Op::kBackward, stage, micro_batch) ? Op::kBackward : Op::kBackwardInputs;
     // The gradient that the stage after it gives, on the same rank or received from another.
     const auto gradient = [&]() -> std::optional<PipelineAction> {
@@ -148,7 +150,7 @@ class ScheduleChecker {
       return PipelineAction{has(Op::kBackward, stage + 1, micro_batch) ? Op::kBackward : Op::kBackwardInputs,
                             stage + 1, micro_batch};
     };
-    switch (op) {
+    switch (action.op) {
       case Op::kForward:
         if (stage == 0) return {};
         return {{is_sent(stage - 1) ? Op::kReceiveActivation : Op::kForward,

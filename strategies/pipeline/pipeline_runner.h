@@ -10,6 +10,15 @@ namespace lockstep {
 
 /// The work of one rank of a pipeline. Each function does one action for one micro-batch. Those that send and
 /// receive may block until the other rank is ready.
+///
+/// Example:
+///
+///     class LoggedWork : public PipelineWork {
+///       void forward(int stage, int micro_batch) override { std::cout << "F" << stage << micro_batch; }
+///       // ...
+///     };
+///     LoggedWork work;
+///     const auto times = run_pipeline_rank(schedule, rank, work, start);  // in each rank's thread
 class PipelineWork {
  public:
   virtual ~PipelineWork() = default;
