@@ -96,6 +96,7 @@ Measured run_once(const PipelineSchedule& schedule, const PipelineTimes& times) 
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) works.emplace_back(times, channels);
   const auto start = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
   std::vector<std::thread> threads;
+  threads.reserve(works.size());
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
     threads.emplace_back([&, rank] {
       std::this_thread::sleep_until(start);
