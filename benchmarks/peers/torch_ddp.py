@@ -96,7 +96,11 @@ if flags.sharding == "zero1":
 
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **adamw)
 else:
-    optimizer = torch.optim.AdamW(model.parameters(), **adamw)
+    # The fused kernel takes parameters that are cut and whole ones, but not both at once.
+    groups = [[], []]
+    for parameter in model.parameters():
+        groups[hasattr(parameter, "device_mesh")].append(parameter)
+    optimizer = torch.optim.AdamW([{"params": group} for group in groups if group], **adamw)
 
 
 def step():
