@@ -29,7 +29,7 @@ class ParallelAxis;
 class ReplicaAxis;
 struct GptPass;
 
-/// What a Gpt is trained with.
+/// The losses that a Gpt is trained with.
 struct GptLosses {
   torch::Tensor losses;  ///< of each token, [B, T]: see GptImpl::losses()
   /// Of each sequence, [B], summed over the layers: see MixtureOfExperts. Undefined without experts.

@@ -70,7 +70,7 @@ std::vector<int64_t> numbers_in(const at::Tensor& counts) {
   return {first, first + counts.numel()};
 }
 
-/// Where the rows of experts come from and go to.
+/// The rows of experts and the tokens that they belong to.
 struct RowPlaces {
   at::Tensor tokens;  ///< int64 [rows]: the token of each row
   at::Tensor rows;    ///< int64 [tokens, choices]: the row of each choice; the number of rows if it has none

@@ -49,7 +49,7 @@ struct MixtureOutput {
   torch::Tensor z_loss;        ///< [...]: mean over each sequence's tokens
 };
 
-/// What a rank's router has done since reset(), over its own tokens, in training.
+/// The choices of a rank's router since reset_statistics(), over its own tokens, in training.
 struct RoutingStatistics {
   torch::Tensor load;      ///< int64 [num_experts]: tokens that chose each expert, the dropped ones included
   torch::Tensor dropped;   ///< int64 [num_experts]: those that the expert had no room for

@@ -15,7 +15,7 @@ sys.path.insert(0, str(SCRIPT.parent))
 
 import mesh_picture
 
-# How often the ranks along the second axis hold each quarter together: once if they share it, twice if both have all.
+# The ranks along the second axis hold each quarter: once if they share it, twice if both have all.
 TIMES = {"tensor": {"parameters": 1, "batch": 2, "sequence": 2}, "shard": {"parameters": 1, "batch": 1, "sequence": 2},
          "context": {"parameters": 2, "batch": 2, "sequence": 1}}
 

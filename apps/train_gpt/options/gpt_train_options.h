@@ -15,7 +15,7 @@ namespace lockstep::apps {
 
 enum class GptSchedule { kCosine, kConstant };
 enum class GptRecompute { kNothing, kEveryBlock };
-/// How ranks with different tokens compute attention between them, see ContextMethod.
+/// The way in which ranks compute attention between their tokens, see ContextMethod.
 enum class GptContextAttention { kRing, kAllToAll };
 
 /// Return the spelling used in flags and printed configurations.

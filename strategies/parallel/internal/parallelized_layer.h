@@ -17,7 +17,7 @@ namespace lockstep {
 
 class ParallelizedLayer;
 
-/// Where a rank is in a parallelized module's forward.
+/// A rank's place in a parallelized module's forward.
 struct LayerTrace {
   std::string last;       ///< name of the last layer whose forward began
   std::string last_part;  ///< name of the last layer that returned a part of its features
@@ -44,7 +44,7 @@ class ParallelizedLayer {
   const std::string& name() const { return name_; }
   ParallelAxis& axis() { return axis_; }
 
-  /// What is called around the operation of a linear layer. Throws InvalidArgument for an input that has
+  /// Kernels call these around the operation of a linear layer. Throws InvalidArgument for an input that has
   /// another number of features than the operation needs.
   at::Tensor linear_input(const at::Tensor& input) const;
   at::Tensor linear_output(const at::Tensor& output) const;

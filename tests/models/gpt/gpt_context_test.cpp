@@ -25,7 +25,7 @@ using testing::HasSubstr;
 constexpr int kContextSteps = 20;
 constexpr double kContextTolerance = 1e-12;
 
-/// How the training of a model is divided.
+/// A division of the training of a model.
 struct ContextGptCase {
   const char* mesh;
   int64_t length;  ///< of sequences

@@ -20,7 +20,7 @@ namespace {
 constexpr int kShardedGptSteps = 20;
 constexpr double kShardedGptTolerance = 1e-12;
 
-/// How a model is divided.
+/// A division of a model.
 struct ShardedGptCase {
   const char* mesh;
   int stage;

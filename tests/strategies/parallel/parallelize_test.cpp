@@ -1,4 +1,4 @@
-// What parallelize() cuts, and what it refuses. Oracle: LibTorch's whole layers.
+// parallelize() cuts some layers, and refuses others. Oracle: LibTorch's whole layers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,4 +1,4 @@
-// Which modules the lines of a plan name.
+// The modules that the lines of a plan name.
 #include "lockstep/strategies/parallel/internal/plan_match.h"
 
 #include <gtest/gtest.h>

@@ -100,7 +100,7 @@ uint64_t mixed(uint64_t value, int stage, int half) {
   return value ^ (value >> 29);
 }
 
-/// What the stages should compute, as one after the other they would.
+/// The numbers that stages compute one after the other.
 uint64_t expected_activation(int stage, int micro_batch) {
   uint64_t value = static_cast<uint64_t>(micro_batch);
   for (int at = 0; at <= stage; ++at) value = mixed(value, at, 0);
@@ -112,7 +112,7 @@ uint64_t expected_gradient(int stage, int num_stages, int micro_batch) {
   return value;
 }
 
-/// Stages that compute numbers: whoever reads a wrong or missing one is found out.
+/// Stages that compute numbers, so that a wrong or a missing one shows in the results.
 class NumberWork : public PipelineWork {
  public:
   using Key = std::pair<int, int>;

@@ -112,7 +112,7 @@ struct SampleText {
   std::string text;    ///< what the model wrote
 };
 
-/// How much work the experts of a model's layers had.
+/// The work of the experts of a model's layers.
 struct ExpertLoad {
   std::string when;  ///< such as "Steps up to 500"
   int64_t num_experts = 0;
