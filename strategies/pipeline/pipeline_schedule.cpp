@@ -58,6 +58,17 @@ PipelineSchedule with_one_stage_per_rank(std::string name, int ranks, int micro_
   return {std::move(name), micro_batches, stage_for_each_rank(ranks), {}};
 }
 
+/// Lets `fill` order each rank's computations, and adds the transfers.
+template <typename Fill>
+PipelineSchedule filled(PipelineSchedule schedule, int ranks, const Fill& fill) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankOrder order(schedule.num_micro_batches);
+    fill(rank, order);
+    schedule.actions.push_back(order.take());
+  }
+  return with_transfers(std::move(schedule));
+}
+
 }  // namespace
 
 std::string describe(const PipelineAction& action) {
@@ -120,28 +131,22 @@ PipelineSchedule forward_schedule(std::vector<int> rank_of_stage, int micro_batc
 PipelineSchedule gpipe_schedule(int ranks, int micro_batches) {
   check_sizes("gpipe_schedule", ranks, micro_batches);
   auto schedule = with_one_stage_per_rank("gpipe", ranks, micro_batches);
-  for (int rank = 0; rank < ranks; ++rank) {
-    RankOrder order(micro_batches);
+  return filled(std::move(schedule), ranks, [&](int rank, RankOrder& order) {
     order.add_rest(Op::kForward, rank);
     order.add_rest(Op::kBackward, rank);
-    schedule.actions.push_back(order.take());
-  }
-  return with_transfers(std::move(schedule));
+  });
 }
 
 PipelineSchedule one_forward_one_backward_schedule(int ranks, int micro_batches) {
   check_sizes("one_forward_one_backward_schedule", ranks, micro_batches);
   auto schedule = with_one_stage_per_rank("1f1b", ranks, micro_batches);
-  for (int rank = 0; rank < ranks; ++rank) {
-    RankOrder order(micro_batches);
+  return filled(std::move(schedule), ranks, [&](int rank, RankOrder& order) {
     order.add(Op::kForward, rank, ranks - rank);
     while (order.has_left(Op::kBackward, rank)) {
       order.add(Op::kBackward, rank);
       order.add(Op::kForward, rank);
     }
-    schedule.actions.push_back(order.take());
-  }
-  return with_transfers(std::move(schedule));
+  });
 }
 
 PipelineSchedule interleaved_schedule(int ranks, int stages_per_rank, int micro_batches) {
@@ -187,8 +192,7 @@ PipelineSchedule interleaved_schedule(int ranks, int stages_per_rank, int micro_
 PipelineSchedule zero_bubble_schedule(int ranks, int micro_batches) {
   check_sizes("zero_bubble_schedule", ranks, micro_batches);
   auto schedule = with_one_stage_per_rank("zb-h1", ranks, micro_batches);
-  for (int rank = 0; rank < ranks; ++rank) {
-    RankOrder order(micro_batches);
+  return filled(std::move(schedule), ranks, [&](int rank, RankOrder& order) {
     order.add(Op::kForward, rank, ranks - rank);
     while (order.has_left(Op::kBackwardInputs, rank)) {
       order.add(Op::kBackwardInputs, rank);
@@ -198,9 +202,7 @@ PipelineSchedule zero_bubble_schedule(int ranks, int micro_batches) {
       order.add(Op::kForward, rank);
     }
     order.add_rest(Op::kBackwardWeights, rank);
-    schedule.actions.push_back(order.take());
-  }
-  return with_transfers(std::move(schedule));
+  });
 }
 
 PipelineSchedule zero_bubble_v_schedule(int ranks, int micro_batches) {
@@ -208,8 +210,7 @@ PipelineSchedule zero_bubble_v_schedule(int ranks, int micro_batches) {
   PipelineSchedule schedule{"zb-v", micro_batches, stage_for_each_rank(ranks), {}};
   for (int rank = ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(rank);
 
-  for (int rank = 0; rank < ranks; ++rank) {
-    RankOrder order(micro_batches);
+  return filled(std::move(schedule), ranks, [&](int rank, RankOrder& order) {
     const int down = rank;  // the stage on the way to the last rank
     const int up = 2 * ranks - 1 - rank;
     const auto train = [&](int stage) {
@@ -240,9 +241,7 @@ PipelineSchedule zero_bubble_v_schedule(int ranks, int micro_batches) {
     }
     order.add_rest(Op::kBackwardWeights, up);
     order.add_rest(Op::kBackwardWeights, down);
-    schedule.actions.push_back(order.take());
-  }
-  return with_transfers(std::move(schedule));
+  });
 }
 
 PipelineSchedule make_pipeline_schedule(const std::string& name, int ranks, int micro_batches,
