@@ -16,7 +16,6 @@
 #include "lockstep/strategies/parallel/mixture_of_experts.h"
 #include "lockstep/strategies/parallel/parallel_mlp.h"
 #include "lockstep/strategies/parallel/parallelize.h"
-#include "lockstep/strategies/parallel/pipeline.h"
 #include "lockstep/strategies/parallel/sequence_layer_norm.h"
 #include "lockstep/strategies/parallel/vocab_parallel_cross_entropy.h"
 #include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
