@@ -349,7 +349,7 @@ TEST(PipelineErrorsTest, ErrorsOfBackwardNameTheStageAndTheMicroBatchAndReleaseT
       return Pipeline(replica.axis("pipeline"), layers,
                       PipelineOptions{.schedule = schedule, .micro_batches = 2, .cuts = {1}});
     });
-    EXPECT_THAT(message_of<std::exception>([&] {
+    EXPECT_THAT(message_of<c10::Error>([&] {
                   strategy.run(
                       [](ReplicaContext& replica, Pipeline& own) {
                         const auto [data, target] = wave_batch(0, 4);
