@@ -46,9 +46,7 @@ struct PipelineResult {
 /// This is what models are made of that consist of blocks (see Pipeline for a list of modules). The rank of a
 /// stage keeps its parameters. On the other ranks they are empty: sharded_parameter_of() says of what. Names,
 /// initial values and checkpoints are those of the whole model, and so are gradients, if no block depends on
-/// the other examples of the batch. BatchNorm uses the statistics of each micro-batch, as on one device that
-/// accumulates the gradients of the same micro-batches. Buffers, such as running statistics, are on all
-/// ranks, which get those of each stage from its rank after forward in training mode.
+/// the other examples of the batch. BatchNorm uses the statistics of a micro-batch.
 ///
 /// Random numbers that blocks draw in training depend on the replica's random state, the block and the
 /// micro-batch alone, and not on stages, ranks and schedules.
@@ -96,8 +94,7 @@ class PipelineStages {
                                   const torch::Tensor& target, const PipelinePass& pass);
 
   /// Returns the last block's result, without gradients, the same on all ranks of the axis. Blocks until all
-  /// ranks have computed their parts. Micro-batches stream through the stages, except if modules are in
-  /// training mode: then stages compute with all examples at once.
+  /// ranks have computed their parts.
   torch::Tensor forward(const torch::Tensor& input);
   /// Returns what `finish` computes on the rank of the last stage from the last block's results, for a
   /// micro-batch at a time, and the rows of `target` that belong to it, if it is defined. Otherwise like

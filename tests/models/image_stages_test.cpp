@@ -28,15 +28,15 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 constexpr double kCloseImages = 1e-12;
-constexpr int64_t kImages = 11;  // which neither replicas nor micro-batches divide
 constexpr int64_t kClasses = 5;
 
 struct CnnCase {
   using Net = SimpleCnn;
+  static constexpr int64_t kImages = 11;  // which neither replicas nor micro-batches divide
   static constexpr int64_t kChannels = 1, kSize = 9;
   static Net make(const PartWrapper& wrap = {}) {
     return SimpleCnn(SimpleCnnOptions{.num_classes = kClasses, .image_size = kSize}, wrap);
@@ -45,6 +45,7 @@ struct CnnCase {
 
 struct MobileNetCase {
   using Net = MobileNetV2;
+  static constexpr int64_t kImages = 23;  // With few in a micro-batch, BatchNorm magnifies rounding.
   static constexpr int64_t kChannels = 3, kSize = 33;
   static MobileNetV2Options options() {
     return {.num_classes = kClasses, .width_multiplier = 0.25, .dropout = 0};
@@ -98,9 +99,9 @@ Pipeline staged_images_net(ReplicaContext& replica, const ImageLayout& layout) {
 template <typename Case>
 Example images_of_step(int step) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 + step));
-  const auto images = torch::randn({kImages, Case::kChannels, Case::kSize, Case::kSize}, generator,
+  const auto images = torch::randn({Case::kImages, Case::kChannels, Case::kSize, Case::kSize}, generator,
                                    torch::dtype(torch::kDouble));
-  return {images, (torch::arange(kImages) * 3 + step).remainder(kClasses)};
+  return {images, (torch::arange(Case::kImages) * 3 + step).remainder(kClasses)};
 }
 
 /// Part number `index` of `count` parts of about equal size.
@@ -134,7 +135,7 @@ ImageRun<typename Case::Net> trained_whole_net(const ImageLayout& layout, int st
       const auto shard = part_of_images(all, replica, layout.replicas());
       for (int i = 0; i < layout.micro_batches; ++i) {
         const auto micro = part_of_images(shard, i, layout.micro_batches);
-        const auto loss = cross_entropy(run.model->forward(micro.data), micro.target).sum() / kImages;
+        const auto loss = cross_entropy(run.model->forward(micro.data), micro.target).sum() / Case::kImages;
         loss.backward();
         sum += loss.template item<double>();
       }
@@ -155,7 +156,7 @@ std::pair<double, double> staged_images_step(ReplicaContext& replica, Pipeline& 
   TORCH_CHECK(result.losses.sizes() == shard.target.sizes());
   TORCH_CHECK(result.outputs.sizes() == at::IntArrayRef({shard.data.size(0), kClasses}));
   const auto norm = replica.apply_gradients(sgd, {.clip_norm = 1});
-  return {result.losses.sum().item<double>() / kImages, norm.item<double>()};
+  return {result.losses.sum().template item<double>() / Case::kImages, norm.template item<double>()};
 }
 
 /// Returns the largest difference of a rank's tensors from its parts of those of the whole model.
@@ -188,7 +189,8 @@ void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout
     std::vector<double> losses;
     for (const auto& [loss, norm] : results.local_values()) {
       losses.push_back(loss);
-      ASSERT_NEAR(norm, whole.norms[step], kCloseImages) << "step " << step;
+      ASSERT_NEAR(norm, whole.norms[step], kCloseImages * std::max(1.0, whole.norms[step]))
+          << "step " << step;
     }
     const double loss = strategy.reduce(ReduceOp::kSum, PerReplica<double>(losses, results.devices()));
     ASSERT_NEAR(loss, whole.losses[step], kCloseImages) << "step " << step;
@@ -208,7 +210,7 @@ void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout
         net->eval();
         const auto logits = net->forward(images);
         net->train();
-        return (logits - expected).abs().max().item<double>();
+        return (logits - expected).abs().max().template item<double>();
       },
       model);
   for (const double difference : differences.local_values()) EXPECT_LE(difference, 1e-11);
@@ -245,18 +247,21 @@ TEST(ImageStagesTest, AMobileNetTrainsAsOnOneDevice) {
                                    {"pipeline=4", "gpipe", 3},
                                    {"pipeline=2", "zb-h1", 3},
                                    {"pipeline=2", "zb-v"},
-                                   {"pipeline=2", "interleaved", 4},
-                                   {"pipeline=2", "1f1b", 14}},  // more micro-batches than images
+                                   {"pipeline=2", "interleaved"}},
                                   /*steps=*/3);
 }
 
 TEST(ImageStagesTest, AMobileNetOfReplicasTrainsAsOnOneDevice) {
-  expect_images_on<MobileNetCase>({{"data=2,pipeline=2"},
-                                   {"data=2,pipeline=2", "zb-v", 3},
-                                   {"data=2,pipeline=2", "1f1b", 4, 1},
-                                   {"data=2,pipeline=2", "1f1b", 4, 2},
-                                   {"data=2,pipeline=2", "1f1b", 4, 3}},
+  expect_images_on<MobileNetCase>({{"data=2,pipeline=2", "1f1b", 2},
+                                   {"data=2,pipeline=2", "zb-v", 2},
+                                   {"data=2,pipeline=2", "1f1b", 2, 1},
+                                   {"data=2,pipeline=2", "1f1b", 2, 2},
+                                   {"data=2,pipeline=2", "1f1b", 2, 3}},
                                   /*steps=*/2);
+}
+
+TEST(ImageStagesTest, AMobileNetTakesMicroBatchesOfOneImageAndOfNone) {
+  expect_images_on<MobileNetCase>({{"pipeline=2", "1f1b", 30}, {"pipeline=4", "zb-h1", 30}}, /*steps=*/1);
 }
 
 TEST(ImageStagesTest, WorkersTrainAMobileNetAsOneDevice) {
@@ -397,7 +402,7 @@ void expect_checkpoints_that_move(const std::vector<ImageLayout>& layouts) {
           const auto all = images_of_step<Case>(step);
           for (int i = 0; i < 4; ++i) {
             const auto micro = part_of_images(all, i, 4);
-            (cross_entropy(net->forward(micro.data), micro.target).sum() / kImages).backward();
+            (cross_entropy(net->forward(micro.data), micro.target).sum() / Case::kImages).backward();
           }
           replica.apply_gradients(sgd, {.clip_norm = 1});
         },
