@@ -88,7 +88,7 @@ class UsageTest(Case):
     def test_flags_that_do_not_go_together_are_refused(self):
         self.assertIn("--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline, but got data=1",
                       self.refused("--pipeline-schedule", "gpipe"))
-        self.assertIn("--stages-per-rank: expected it with --pipeline-schedule interleaved only",
+        self.assertIn("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 3))
         self.assertIn("--experts 2: expected none with the axis pipeline of --mesh pipeline=2",
                       self.refused(*STAGES, "--experts", 2))
