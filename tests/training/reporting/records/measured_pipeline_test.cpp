@@ -134,8 +134,8 @@ TEST(PipelineRecordOfAStepTest, RefusesTimesOfAnotherSchedule) {
   expect_refused([](auto& measured) { measured.ranks.pop_back(); },
                  "[pipeline_record] expected the measured times of 2 ranks, but got those of 1");
   expect_refused([](auto& measured) { measured.ranks[1].pop_back(); },
-                 "expected that rank 1 does the schedule's actions in order, number 12 being send of the "
-                 "gradient");
+                 "expected that rank 1 does the schedule's actions in order, number 12 being sending the "
+                 "gradient of stage 1 for micro-batch 2, but got nothing more");
   expect_refused([](auto& measured) { measured.ranks[0].push_back(measured.ranks[0].back()); },
                  "being nothing more, but got backward of stage 0 for micro-batch 2");
   expect_refused([](auto& measured) { std::swap(measured.ranks[0][0], measured.ranks[0][2]); },
