@@ -252,7 +252,8 @@ std::string problems_part(const RunSummary& summary) {
 
 std::string summary_text(const RunSummary& summary) {
   return headline(summary) + configuration_part(summary) + epochs_part(summary) + memory_part(summary) +
-         memory_of_ranks_part(summary) + pipeline_part(summary) + files_part(summary) + problems_part(summary);
+         memory_of_ranks_part(summary) + pipeline_part(summary) + files_part(summary) +
+         problems_part(summary);
 }
 
 }  // namespace lockstep::apps

@@ -251,8 +251,9 @@ TEST(SummaryTextTest, TellsAPipelinesBubbles) {
     std::ofstream(RunPaths{folder.path()}.metrics_jsonl(), std::ios::app) << line << '\n';
     return summarise_run(folder.path(), 5);
   };
-  append(R"({"kind": "pipeline", "step": 3, "schedule": "1f1b", "ranks": 4, "stages": 4, "micro_batches": 8, )"
-         R"("actions": 2, "planned_seconds": 0.11, "seconds": 0.125, "planned_bubble": 0.2727, "bubble": 0.3})");
+  append(
+      R"({"kind": "pipeline", "step": 3, "schedule": "1f1b", "ranks": 4, "stages": 4, "micro_batches": 8, )"
+      R"("actions": 2, "planned_seconds": 0.11, "seconds": 0.125, "planned_bubble": 0.2727, "bubble": 0.3})");
   const std::string action =
       R"({"kind": "pipeline_action", "rank": 0, "op": "forward", "stage": 0, "micro_batch": 0, )"
       R"("planned_begin": 0.0, "planned_end": 0.01, "begin": 0.0, "end": 0.02})";
@@ -268,8 +269,9 @@ TEST(SummaryTextTest, TellsAPipelinesBubbles) {
                                                "  time           planned 0.11 s, measured 0.125 s\n"
                                                "\nFiles\n"));
   EXPECT_EQ(json_of(summary)["pipeline"]["planned_bubble"], 0.2727);
-  EXPECT_THAT(summary_text(append(R"({"kind": "pipeline", "schedule": "\u001b[31m", "ranks": -1, "bubble": "x"})")),
-              AllOf(HasSubstr("  ranks          0\n"), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(
+      summary_text(append(R"({"kind": "pipeline", "schedule": "\u001b[31m", "ranks": -1, "bubble": "x"})")),
+      AllOf(HasSubstr("  ranks          0\n"), Not(HasSubstr("\x1b"))));
 }
 
 }  // namespace

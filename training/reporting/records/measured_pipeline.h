@@ -24,8 +24,8 @@ struct PipelineRecordOptions {
 /// median_pipeline_times(). Both begin with the first computation of any rank.
 ///
 /// `measured` has the actions of all ranks as run_pipeline_rank() returns them, by one clock. Throws
-/// InvalidArgument, naming the rank, if they are not the actions of the schedule in its order, or if a time is
-/// not finite or an action ends before it begins; and as simulate_pipeline() does.
+/// InvalidArgument, naming the rank, if they are not the actions of the schedule in its order, or if a time
+/// is not finite or an action ends before it begins; and as simulate_pipeline() does.
 ///
 /// Example:
 ///

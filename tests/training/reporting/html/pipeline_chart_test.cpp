@@ -112,15 +112,15 @@ TEST(PipelineFigureTest, StatesBothBubbles) {
 
 TEST(PipelineFigureTest, TellsKindsOfComputationsAndStagesOfARankApart) {
   const std::string halves = pipeline_figure(record_of(zero_bubble_v_schedule(2, 4)));
-  EXPECT_THAT(halves,
-              AllOf(HasSubstr(">forward</li>"), HasSubstr(">backward for inputs</li>"),
-                    HasSubstr(">backward for weights</li>"), HasSubstr("later stages of a rank</li>"),
-                    Not(HasSubstr(">backward</li>"))));
+  EXPECT_THAT(halves, AllOf(HasSubstr(">forward</li>"), HasSubstr(">backward for inputs</li>"),
+                            HasSubstr(">backward for weights</li>"), HasSubstr("later stages of a rank</li>"),
+                            Not(HasSubstr(">backward</li>"))));
   const auto boxes = boxes_in(halves);
   ASSERT_THAT(boxes, SizeIs(2 * 4 * 3 * 4));
   for (const auto& box : boxes) {
     // Ranks have the stages 0 and 3, and 1 and 2.
-    const bool is_later = box.tip.find("stage 3") < box.tip.size() || box.tip.find("stage 2") < box.tip.size();
+    const bool is_later =
+        box.tip.find("stage 3") < box.tip.size() || box.tip.find("stage 2") < box.tip.size();
     const std::string kind = box.tip.find("forward") < box.tip.size()  ? "f"
                              : box.tip.find("inputs") < box.tip.size() ? "i"
                                                                        : "w";
@@ -184,8 +184,9 @@ TEST(PipelineFigureTest, RefusesRecordsThatMakeNoChart) {
   };
   expect_refused([](auto& record) { record.actions.clear(); },
                  "[PipelineRecord] expected computations, but got none among 0 actions");
-  expect_refused([](auto& record) { record.actions.resize(1), record.actions[0].action.op = PipelineOp::kSendGradient; },
-                 "but got none among 1 actions");
+  expect_refused(
+      [](auto& record) { record.actions.resize(1), record.actions[0].action.op = PipelineOp::kSendGradient; },
+      "but got none among 1 actions");
   expect_refused([](auto& record) { record.actions[3].rank = 2; }, "expected ranks from 0 to 1, but got 2");
   expect_refused([](auto& record) { record.actions[3].rank = -1; }, "but got -1");
   expect_refused([](auto& record) { record.ranks = 0; }, "expected ranks from 0 to -1, but got 0");

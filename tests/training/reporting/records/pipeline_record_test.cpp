@@ -47,13 +47,13 @@ TEST(PipelineRecordTest, RowsHaveWhatWasPlannedAndMeasured) {
                               .seconds = 2,
                               .planned_bubble = 0.25,
                               .bubble = 0.5};
-  EXPECT_THAT(metric_row(record),
-              ElementsAre(Pair("step", MetricValue(int64_t{3})), Pair("schedule", MetricValue("1f1b")),
-                          Pair("ranks", MetricValue(int64_t{4})), Pair("stages", MetricValue(int64_t{5})),
-                          Pair("micro_batches", MetricValue(int64_t{8})),
-                          Pair("actions", MetricValue(int64_t{100})),
-                          Pair("planned_seconds", MetricValue(1.5)), Pair("seconds", MetricValue(2.0)),
-                          Pair("planned_bubble", MetricValue(0.25)), Pair("bubble", MetricValue(0.5))));
+  EXPECT_THAT(
+      metric_row(record),
+      ElementsAre(Pair("step", MetricValue(int64_t{3})), Pair("schedule", MetricValue("1f1b")),
+                  Pair("ranks", MetricValue(int64_t{4})), Pair("stages", MetricValue(int64_t{5})),
+                  Pair("micro_batches", MetricValue(int64_t{8})), Pair("actions", MetricValue(int64_t{100})),
+                  Pair("planned_seconds", MetricValue(1.5)), Pair("seconds", MetricValue(2.0)),
+                  Pair("planned_bubble", MetricValue(0.25)), Pair("bubble", MetricValue(0.5))));
   EXPECT_EQ(metric_row(pipeline_record_of(metric_row(record))), metric_row(record));
 }
 
@@ -68,9 +68,8 @@ TEST(PipelineRecordTest, ActionsOfAllKindsAreReadAsTheyWereWritten) {
     EXPECT_EQ(is_pipeline_computation(op), pipeline_op_name(op).find("ward") != std::string::npos);
   }
   // Other writers leave out the fraction of a whole number.
-  EXPECT_EQ(pipeline_action_of(with_value(metric_row(an_action()), "planned_begin", int64_t{0}))
-                ->planned_begin,
-            0);
+  EXPECT_EQ(
+      pipeline_action_of(with_value(metric_row(an_action()), "planned_begin", int64_t{0}))->planned_begin, 0);
 }
 
 TEST(PipelineRecordTest, ARowWithoutAUsableValueIsNoAction) {
@@ -82,8 +81,8 @@ TEST(PipelineRecordTest, ARowWithoutAUsableValueIsNoAction) {
     EXPECT_FALSE(pipeline_action_of(cut).has_value()) << "without " << row[i].first;
   }
   for (const char* name : {"rank", "stage", "micro_batch"}) {
-    for (const MetricValue& wrong : {MetricValue(int64_t{-1}), MetricValue(int64_t{1} << 31),
-                                     MetricValue(1.0), MetricValue("1")})
+    for (const MetricValue& wrong :
+         {MetricValue(int64_t{-1}), MetricValue(int64_t{1} << 31), MetricValue(1.0), MetricValue("1")})
       EXPECT_FALSE(pipeline_action_of(with_value(row, name, wrong)).has_value()) << name;
   }
   for (const char* name : {"planned_begin", "planned_end", "begin", "end"}) {

@@ -131,8 +131,8 @@ ChartFrame lay_out_chart(const std::array<Panel, 2>& panels) {
   const size_t ranks = panels[0].ranks.size();
   ChartFrame frame;
   frame.unit = unit_for(last);
-  frame.axis = make_axis(0, last > 0 ? last * frame.unit.per_second : 1,
-                         {.max_ticks = 10, .ends_at_ticks = false});
+  frame.axis =
+      make_axis(0, last > 0 ? last * frame.unit.per_second : 1, {.max_ticks = 10, .ends_at_ticks = false});
   frame.left = text_width(rank_label(ranks - 1), kPlotFontSize) + 8;
   frame.row = ranks <= 8 ? 26 : ranks <= 16 ? 20 : ranks <= 32 ? 12 : 8;
   frame.tall = frame.row - (ranks <= 16 ? 4 : 2);
@@ -156,8 +156,8 @@ std::string chart_axis(const ChartFrame& frame) {
     const double x = frame.place(tick.value / frame.unit.per_second);
     const double half = text_width(tick.label, kPlotFontSize) / 2;
     for (const size_t panel : {0, 1})
-      shapes += svg_line({x, frame.top(panel, 0)},
-                         {x, frame.top(panel, 0) + frame.panel - kPanelTitle}, "grid");
+      shapes +=
+          svg_line({x, frame.top(panel, 0)}, {x, frame.top(panel, 0) + frame.panel - kPanelTitle}, "grid");
     if (x - half < free_from || x + half > kChartWidth) continue;
     shapes += svg_text({x, frame.bottom + 18}, tick.label, TextAnchor::kMiddle);
     free_from = x + half + 6;
@@ -169,10 +169,10 @@ std::string chart_axis(const ChartFrame& frame) {
 
 std::string chart_labels(const Panel& panel, size_t number, const ChartFrame& frame) {
   constexpr double kLineHeight = 16;
-  std::string shapes = svg_text({frame.left, frame.top(number, 0) - 8},
-                                panel.name + ": bubble " + bubble_text(panel.bubble) + ", " +
-                                    time_text(panel.seconds, frame.unit),
-                                TextAnchor::kStart, "value");
+  std::string shapes = svg_text(
+      {frame.left, frame.top(number, 0) - 8},
+      panel.name + ": bubble " + bubble_text(panel.bubble) + ", " + time_text(panel.seconds, frame.unit),
+      TextAnchor::kStart, "value");
   const auto every = static_cast<size_t>(std::max(1.0, kLineHeight / frame.row + 0.999));
   for (size_t rank = 0; rank < panel.ranks.size(); rank += every) {
     shapes += svg_text({frame.left - 8, frame.top(number, rank) + frame.tall / 2 + 4.5}, rank_label(rank),
@@ -216,9 +216,8 @@ class RankRow {
       end = std::max(end, box.end);
     }
     const double share = end > begin ? std::max(0.0, 1 - busy / (end - begin)) : 0;
-    return svg_rectangle(
-        {frame_.place(begin), top_, frame_.place(end) - frame_.place(begin), frame_.tall}, "wait",
-        rank_label(rank_) + " waits " + bubble_text(share) + " of its time");
+    return svg_rectangle({frame_.place(begin), top_, frame_.place(end) - frame_.place(begin), frame_.tall},
+                         "wait", rank_label(rank_) + " waits " + bubble_text(share) + " of its time");
   }
 
   /// Returns a path, a tip and perhaps a number for each box.
@@ -317,8 +316,8 @@ std::string pipeline_figure(const PipelineRecord& record) {
   }
   constexpr double kLegible = 0.7;  // share of the natural size, on narrow screens
   return plot_figure({.caption = "Schedule " + schedule_text(record),
-                      .summary = "Computations of " + std::to_string(record.ranks) +
-                                 " ranks over time; " + bubbles_text(record),
+                      .summary = "Computations of " + std::to_string(record.ranks) + " ranks over time; " +
+                                 bubbles_text(record),
                       .legend = chart_legend(panels),
                       .width = kChartWidth,
                       .height = frame.bottom + kBelowPanels,
