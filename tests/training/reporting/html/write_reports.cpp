@@ -197,7 +197,7 @@ RunRecord hostile_run() {
       {.png = draw_picture(2), .true_class = hostile, .predicted_class = hostile, .confidence = 1}};
   record.pipeline = run_of_a_pipeline(gpipe_schedule(2, 1), 1e-9).pipeline;
   record.pipeline->schedule = hostile;
-  record.pipeline->actions.back().end = 1e9;
+  record.pipeline->actions[3].end = 1e9;  // of the first rank's backward
   record.totals = {.status = RunStatus::kInterrupted, .reason = hostile, .epochs = 3, .seconds = kNan};
   return record;
 }
