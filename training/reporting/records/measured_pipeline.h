@@ -23,16 +23,14 @@ struct PipelineRecordOptions {
 /// Returns the record of a step for a report: `measured`, and the plan that simulate_pipeline() makes of its
 /// median_pipeline_times(). Both begin with the first computation of any rank.
 ///
-/// `measured` has the actions of all ranks as run_pipeline_rank() returns them, by one clock. Throws
-/// InvalidArgument, naming the rank, if they are not the actions of the schedule in its order, or if a time
-/// is not finite or an action ends before it begins; and as simulate_pipeline() does.
+/// `measured` has the actions of all ranks by one clock, as PipelineStages::gather_times() returns them.
+/// Throws InvalidArgument, naming the rank, if they are not the actions of the schedule in its order, or if a
+/// time is not finite or an action ends before it begins; and as simulate_pipeline() does.
 ///
 /// Example:
 ///
-///     PipelineTimeline measured;  // one entry for each rank
-///     measured.ranks[0] = run_pipeline_rank(schedule, 0, work, start);
-///     // ... and those of the other ranks, then in the chief:
-///     record->set_pipeline(pipeline_record(schedule, measured, {.step = 3}));  // of RecordRun
+///     const PipelineTimeline measured = stages.gather_times();  // on all ranks of the axis
+///     if (record) record->set_pipeline(pipeline_record(stages.schedule(), measured, {.step = 3}));
 PipelineRecord pipeline_record(const PipelineSchedule& schedule, const PipelineTimeline& measured,
                                const PipelineRecordOptions& options = {});
 
