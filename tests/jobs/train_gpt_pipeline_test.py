@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """train_gpt with a model that is cut into stages: it trains as one device does, and its checkpoints move between meshes."""
 
+import json
 import unittest
 
 import workers
@@ -61,6 +62,18 @@ class ParityTest(ParityCase):
         result = train(*PARITY, *STAGES, *saved)
         self.assertIn("resumes after step 7 from ", result.stderr)
         self.assertEqual(test_losses(result.stdout), self.losses)
+
+
+class RecordTest(Case):
+    def test_the_times_of_a_step_are_recorded_and_drawn(self):
+        train(*TINY, "--steps", 6, "--test-every", 6, *STAGES, "--run-dir", self.folder)
+        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        step = next(row for row in rows if row["kind"] == "pipeline")
+        self.assertEqual((step["step"], step["ranks"], step["micro_batches"]), (3, 2, 8))
+        self.assertTrue(0 < step["bubble"] < 1)
+        measured = [row for row in rows if row["kind"] == "pipeline_action"]
+        self.assertEqual({row["rank"] for row in measured}, {0, 1})
+        self.assertIn("<h2>Pipeline</h2>", (self.folder / "report.html").read_text(encoding="utf-8"))
 
 
 class Gpt2Test(Case):
