@@ -14,6 +14,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/models/gpt/cut_gpts.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kContextSteps = 20;
+constexpr int kContextSteps = compared_steps(20);
 constexpr double kContextTolerance = 1e-12;
 
 /// A division of the training of a model.

@@ -12,12 +12,13 @@
 #include "lockstep/models/gpt/gpt_generation.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/models/gpt/cut_gpts.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kShardedGptSteps = 20;
+constexpr int kShardedGptSteps = compared_steps(20);
 constexpr double kShardedGptTolerance = 1e-12;
 
 /// A division of a model.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/tests/models/gpt/cut_gpts.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/state/training_state.h"
@@ -89,13 +90,14 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
     if (files.size() > 1)
       expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
   }
-  for (const auto& layout : kLayouts) {
-    SavedGptTraining other(layout, options);
-    for (const auto& file : files) {
-      SCOPED_TRACE(::testing::Message() << file << " on " << layout.str());
-      other.state.load(file);
+  for (size_t on = 0; on < files.size(); ++on) {
+    SavedGptTraining other(kLayouts[on], options);
+    for (size_t from = 0; from < files.size(); ++from) {
+      if (!takes_pair(on, from, files.size())) continue;
+      SCOPED_TRACE(::testing::Message() << files[from] << " on " << kLayouts[on].str());
+      other.state.load(files[from]);
       other.state.save(folder.path() + "/again.pt", {});
-      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
+      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(files[from]), 0);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 constexpr double kClose = 1e-12;
 constexpr int64_t kExamples = 8;
 constexpr int64_t kTokens = 11;  // neither 2 nor 4 divides it

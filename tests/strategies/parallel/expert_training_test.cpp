@@ -9,6 +9,7 @@
 
 #include "lockstep/tests/strategies/parallel/expert_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 constexpr double kClose = 1e-12;
 
 StrategyOptions options_of(const Mesh& mesh) {

@@ -15,6 +15,7 @@
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/tests/strategies/parallel/units_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -23,7 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kShardedSteps = 20;
+constexpr int kShardedSteps = compared_steps(20);
 constexpr double kShardedTolerance = 1e-12;
 
 StrategyOptions sharded_options_of(const Mesh& mesh, int stage) {
