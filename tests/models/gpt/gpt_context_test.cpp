@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "lockstep/models/gpt/gpt_generation.h"
@@ -45,27 +47,27 @@ std::string name_of_context_case(const ContextGptCase& of) {
 
 /// A training of the whole model: its losses, and the model at the end.
 struct WholeContextRun {
-  explicit WholeContextRun(const GptOptions& options)
-      : strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}})), training(strategy, options) {
+  explicit WholeContextRun(const GptOptions& options) {
+    MirroredStrategy strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}}));
+    CutGptTraining training(strategy, options);
     for (int step = 0; step < kContextSteps; ++step) losses.push_back(training.step(step));
     EXPECT_LT(losses.back(), losses.front());
+    model = training.model.primary();
   }
-  const Gpt& model() { return training.model.primary(); }
 
-  MirroredStrategy strategy;
-  CutGptTraining training;
+  Gpt model{nullptr};
   std::vector<double> losses;
 };
 
-void expect_context_run(Strategy& strategy, WholeContextRun& whole, const ContextGptCase& of,
+void expect_context_run(Strategy& strategy, const WholeContextRun& whole, const ContextGptCase& of,
                         ContextMethod method, const GptBlockRunner& runner = {}) {
-  CutGptTraining own(strategy, whole.model()->options(), runner, {.shard_sequence = of.shards_sequences},
+  CutGptTraining own(strategy, whole.model->options(), runner, {.shard_sequence = of.shards_sequences},
                      method);
   for (int step = 0; step < kContextSteps; ++step)
     ASSERT_NEAR(own.step(step), whole.losses[static_cast<size_t>(step)], kContextTolerance)
         << "step " << step;
   for (const auto& model : own.model.local_values())
-    EXPECT_LE(difference_from_whole(model, whole.model()), kContextTolerance);
+    EXPECT_LE(difference_from_whole(model, whole.model), kContextTolerance);
 }
 
 class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, ContextGptCase>> {
@@ -76,6 +78,11 @@ class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, Contex
     own.max_length = layout().length + 1;
     return own;
   }
+  /// Trained once for all layouts of sequences of this length.
+  static const WholeContextRun& whole_run() {
+    static std::map<std::pair<std::string, int64_t>, WholeContextRun> runs;
+    return runs.try_emplace({std::get<0>(GetParam()).name, layout().length}, options()).first->second;
+  }
   static Mesh mesh() { return parse_mesh(layout().mesh); }
   static StrategyOptions strategy_options() {
     auto made = cut_gpt_strategy(mesh(), layout().stage);
@@ -85,7 +92,7 @@ class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, Contex
 };
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModel) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   for (const auto method : {ContextMethod::kRing, ContextMethod::kAllToAll}) {
     SCOPED_TRACE(static_cast<int>(method));
     MirroredStrategy strategy(cpu_devices(mesh().size()), strategy_options());
@@ -94,14 +101,14 @@ TEST_P(ContextGptTest, TrainsAsTheWholeModel) {
 }
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModelWithRecomputedBlocks) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   MirroredStrategy strategy(cpu_devices(mesh().size()), strategy_options());
   expect_context_run(strategy, whole, layout(), ContextMethod::kRing,
                      [](const auto& block, const auto& x) { return recompute(block, x); });
 }
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModelOverWorkers) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   const int ranks = mesh().size();
   for (const auto method : {ContextMethod::kRing, ContextMethod::kAllToAll}) {
     SCOPED_TRACE(static_cast<int>(method));
