@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <type_traits>
+#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_TEST_HAS_SANITIZER true
@@ -25,6 +27,30 @@ inline constexpr bool kHasSanitizer = LOCKSTEP_TEST_HAS_SANITIZER;
 template <typename Number>
 constexpr Number few_if_sanitized(Number number, std::type_identity_t<Number> few) {
   return kHasSanitizer ? std::min(number, few) : number;
+}
+
+/// Returns `values`, or the first `few` of them under a sanitizer.
+template <typename T>
+std::vector<T> few_if_sanitized(std::vector<T> values, size_t few) {
+  const size_t count = few_if_sanitized(values.size(), few);
+  values.erase(values.begin() + static_cast<std::ptrdiff_t>(count), values.end());
+  return values;
+}
+
+/// Returns all pairs of the values. Under a sanitizer, each value is in a pair, and the values of the shorter
+/// list take turns.
+template <typename A, typename B>
+std::vector<std::tuple<A, B>> pairs_to_test(const std::vector<A>& first, const std::vector<B>& second) {
+  std::vector<std::tuple<A, B>> pairs;
+  if (kHasSanitizer) {
+    for (size_t i = 0; i < std::max(first.size(), second.size()); ++i)
+      pairs.emplace_back(first[i % first.size()], second[i % second.size()]);
+    return pairs;
+  }
+  for (const auto& a : first) {
+    for (const auto& b : second) pairs.emplace_back(a, b);
+  }
+  return pairs;
 }
 
 /// Whether a test of all pairs of `count` things takes this pair: under a sanitizer, each thing is only once

@@ -119,17 +119,19 @@ TEST_P(ContextGptTest, TrainsAsTheWholeModelOverWorkers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, ContextGptTest,
-    testing::Combine(testing::ValuesIn(cut_gpts()),
-                     testing::Values(ContextGptCase{"context=2", 11}, ContextGptCase{"data=2,context=2", 10},
-                                     ContextGptCase{"context=4", 5}, ContextGptCase{"context=2,tensor=2", 9},
-                                     ContextGptCase{"context=2,tensor=2", 8, 0, true},
-                                     ContextGptCase{"shard=2,context=2", 7, 3},
-                                     ContextGptCase{"data=1,context=2,tensor=2", 8, 1, true})),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param).name) + "_" + name_of_context_case(std::get<1>(info.param));
-    });
+const std::vector<ContextGptCase> kContextCases{{"context=2", 11},
+                                                {"data=2,context=2", 10},
+                                                {"context=4", 5},
+                                                {"context=2,tensor=2", 9},
+                                                {"context=2,tensor=2", 8, 0, true},
+                                                {"shard=2,context=2", 7, 3},
+                                                {"data=1,context=2,tensor=2", 8, 1, true}};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ContextGptTest, testing::ValuesIn(pairs_to_test(cut_gpts(), kContextCases)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  name_of_context_case(std::get<1>(info.param));
+                         });
 
 TEST(ContextGptMeshTest, EightRanksOfThreeAxesTrainAsTheWholeModelInEachStage) {
   GptOptions options = cut_gpts()[1].options;

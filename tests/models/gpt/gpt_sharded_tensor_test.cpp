@@ -105,12 +105,13 @@ TEST_P(ShardedCutGptTest, TrainsAsTheWholeModelOverWorkers) {
   }
 }
 
+const std::vector<ShardedGptCase> kShardedGptCases{{"shard=2,tensor=2", 1, false},
+                                                   {"data=2,tensor=2", 2, true},
+                                                   {"shard=2,tensor=2", 3, false},
+                                                   {"tensor=2,shard=2", 3, true}};
+
 INSTANTIATE_TEST_SUITE_P(Layouts, ShardedCutGptTest,
-                         testing::Combine(testing::ValuesIn(cut_gpts()),
-                                          testing::Values(ShardedGptCase{"shard=2,tensor=2", 1, false},
-                                                          ShardedGptCase{"data=2,tensor=2", 2, true},
-                                                          ShardedGptCase{"shard=2,tensor=2", 3, false},
-                                                          ShardedGptCase{"tensor=2,shard=2", 3, true})),
+                         testing::ValuesIn(pairs_to_test(cut_gpts(), kShardedGptCases)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   name_of_layout(std::get<1>(info.param));

@@ -78,8 +78,9 @@ TEST_P(CutGptTest, TrainsOnShardsOfTheSequenceAsTheWholeModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CutGptTest,
-                         testing::Combine(testing::ValuesIn(cut_gpts()),
-                                          testing::Values("tensor=2", "tensor=4", "data=2,tensor=2")),
+                         testing::ValuesIn(pairs_to_test(cut_gpts(),
+                                                         std::vector<std::string>{"tensor=2", "tensor=4",
+                                                                                  "data=2,tensor=2"})),
                          name_of_case);
 
 class CutGptFamilyTest : public testing::TestWithParam<NamedGpt> {
