@@ -62,9 +62,9 @@ void PrintTo(const ShardedPlacement& placement, std::ostream* stream) {
 struct Steps {
   bool are_captured = false;
   bool are_on_host = false;
+  /// A step is captured after steps of warming up.
+  Schedule schedule() const { return {.epochs = are_captured ? kEpochs : few_if_sanitized(kEpochs, 2)}; }
 };
-
-constexpr Schedule kShardedSchedule{.epochs = few_if_sanitized(kEpochs, 2)};
 
 /// Trains as trained_alone() does.
 template <typename Net, typename MakeNet>
@@ -83,7 +83,7 @@ NamedTensors trained_in_parts(const ShardedPlacement& placement, int stage, cons
   auto batches =
       strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
   CudaGraph graph(plain_step<Net>, {.warm_up_runs = 1});
-  for (int epoch = 0; epoch < kShardedSchedule.epochs; ++epoch) {
+  for (int epoch = 0; epoch < steps.schedule().epochs; ++epoch) {
     for (const auto& batch : batches) {
       if (steps.are_captured) {
         strategy.run(graph, model, optimizer, batch);
@@ -110,7 +110,7 @@ class ShardedGpu : public testing::TestWithParam<std::tuple<int, ShardedPlacemen
                                                             [](ReplicaContext&) { return plain_net(); })
                   : trained_in_parts<NetOfBlocks<Sharded<MlpBlock>>>(placement, stage, steps, net_of_units);
     const auto expected = trained_alone<NetOfBlocks<MlpBlock>>(
-        plain_net, examples_of_three_classes(), momentum_sgd(), {.schedule = kShardedSchedule});
+        plain_net, examples_of_three_classes(), momentum_sgd(), {.schedule = steps.schedule()});
     torch::manual_seed(17);
     const auto names = plain_net()->named_parameters().keys();
     ASSERT_EQ(trained.size(), names.size());
