@@ -67,11 +67,12 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
       options, base, role.is_silent ? std::function<void(const std::string&)>() : [](const auto& text) {
         log_line("train_gpt", text);
       });
-  const GptPlan plan = make_gpt_plan(options, model_to_train(options, base, data.vocabulary_size),
-                                     sequence_length, strategy.num_replicas_in_sync());
+  GptPlan plan = make_gpt_plan(options, model_to_train(options, base, data.vocabulary_size), sequence_length,
+                               strategy.num_replicas_in_sync());
   check_axes(strategy.mesh(), options, base, plan.model);
   check_experts(strategy, plan.model);
   check_sequence_parallel(strategy.mesh(), options, sequence_length);
+  plan_pipeline(strategy, options, plan);
   const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);
   GptFacts facts = resolve_facts(made, options, plan, base, data);

@@ -67,6 +67,15 @@ void check_tokens_axis(const GptOptions& options, const GptAxes& axes) {
 
 /// Returns the complete options of a model that the ranks along the axis can divide.
 GptOptions options_to_cut(const GptOptions& options, const GptAxes& axes) {
+  if (axes.stages != nullptr && options.num_experts > 0) {
+    throw InvalidArgument(c10::str("[Gpt] expected no experts in a model of which the ranks along the axis ",
+                                   axes.stages->name(), " have stages, but got ", options.num_experts));
+  }
+  if (axes.stages != nullptr && axes.tokens != nullptr && axes.tokens->size() > 1) {
+    throw InvalidArgument(
+        c10::str("[Gpt] expected either stages or tokens on the ranks along an axis, but got ",
+                 axes.stages->name(), " and ", axes.tokens->name()));
+  }
   if (axes.tokens != nullptr) check_tokens_axis(options, axes);
   if (axes.parts == nullptr) return complete_gpt_options(options);
   const ReplicaAxis& axis = *axes.parts;
@@ -112,6 +121,7 @@ GptImpl::GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions c
   axis_ = nullptr;
   expert_axis_ = nullptr;
   has_shards_ = cut.shard_sequence && vocabulary_ != nullptr;
+  if (axes.stages != nullptr) cut_into_stages(axes);
   if (axes.tokens == nullptr || axes.tokens->size() == 1) return;
   context_ = register_module(
       "context",
@@ -186,7 +196,7 @@ void GptImpl::make_head() {
 }
 
 void GptImpl::reset() {
-  if (vocabulary_ != nullptr || context_ != nullptr)
+  if (vocabulary_ != nullptr || context_ != nullptr || stages_ != nullptr)
     throw InvalidArgument("[Gpt] expected to clone a model that is not cut along an axis, but this one is");
   make_tokens();
   if (options_.positions == GptPositions::kLearned) positions_ = make_table("positions", options_.max_length);
@@ -234,34 +244,43 @@ void GptImpl::take_routing(torch::Tensor& x, GptLosses& routing) const {
   add(routing.z_losses, of_layer[1]);
 }
 
+torch::Tensor GptImpl::run_block(size_t layer, const torch::Tensor& x, const GptPass& pass) const {
+  const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
+    return block->forward(input, pass);
+  };
+  const PartFunction run = [part = block_parts_[layer], compute](const torch::Tensor& input) {
+    return part.call(compute, input);
+  };
+  return block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
+}
+
 torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing) const {
   x = dropout_in(pass, x, options_.embedding_dropout);
   for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
-    const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
-      return block->forward(input, pass);
-    };
-    const PartFunction run = [part = block_parts_[layer], compute](const torch::Tensor& input) {
-      return part.call(compute, input);
-    };
-    x = block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
+    x = run_block(layer, x, pass);
     if (pass.collects_routing) take_routing(x, *routing);
   }
   return x;
 }
 
+void GptImpl::set_rotary(GptPass& pass, int64_t length, torch::Device device) const {
+  if (positions_.module != nullptr) return;
+  pass.rotary = rotary_factors(options_, pass.order ? pass.order->length() : length, device);
+  if (!pass.order) return;
+  const auto places = pass.order->positions().to(device);
+  pass.rotary.cosines = pass.rotary.cosines.index_select(0, places);
+  pass.rotary.sines = pass.rotary.sines.index_select(0, places);
+}
+
 torch::Tensor GptImpl::embed_sequence(const torch::Tensor& tokens, GptPass& pass) const {
   const int64_t length = tokens.size(1);
   const auto x = pass.shards != nullptr ? vocabulary_->embed_shards(tokens) : embed_tokens(tokens);
-  torch::Tensor places;  // of this rank's tokens; undefined: the first `length`
-  if (pass.order) places = pass.order->positions().to(tokens.device());
   if (positions_.module == nullptr) {
-    pass.rotary = rotary_factors(options_, pass.order ? pass.order->length() : length, tokens.device());
-    if (pass.order) {
-      pass.rotary.cosines = pass.rotary.cosines.index_select(0, places);
-      pass.rotary.sines = pass.rotary.sines.index_select(0, places);
-    }
+    set_rotary(pass, length, tokens.device());
     return x;
   }
+  torch::Tensor places;  // of this rank's tokens; undefined: the first `length`
+  if (pass.order) places = pass.order->positions().to(tokens.device());
   return positions_.call(
       [table = positions_.module, length, places, shards = pass.shards](const torch::Tensor& embedded) {
         const auto rows =
@@ -309,9 +328,14 @@ torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* rout
   return last_norm(run_blocks(x, pass, routing), pass.shards);
 }
 
+torch::Tensor GptImpl::gathered(const torch::Tensor& features) const {
+  return has_shards_ ? vocabulary_->axis().gather_parts(features, 1) : features;
+}
+
 torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
-  const auto own = own_features(tokens);
-  return has_shards_ ? vocabulary_->axis().gather_parts(own, 1) : own;
+  if (stages_ == nullptr) return gathered(own_features(tokens));
+  check_tokens(tokens, options_.max_length);
+  return stages_->forward(tokens, {}, [this](const auto& x, const auto&) { return gathered(x); });
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
@@ -322,6 +346,10 @@ torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
+  if (stages_ != nullptr) {
+    check_tokens(tokens, options_.max_length);
+    return stages_->forward(tokens, {}, [this](const auto& x, const auto&) { return logits(gathered(x)); });
+  }
   return logits(features(tokens));
 }
 
@@ -348,16 +376,31 @@ std::vector<RoutingStatistics> GptImpl::routing_statistics(bool reset) const {
 
 torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
                                  GptLosses* routing) const {
-  if (targets.sizes() != tokens.sizes()) {
-    throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
-                                         ", but got ", targets.sizes()));
+  check_targets(tokens, targets);
+  if (stages_ != nullptr) {
+    if (is_training() && at::GradMode::is_enabled())
+      throw InvalidArgument("[Gpt] expected forward_backward() to train a model with an axis of stages");
+    check_tokens(tokens, options_.max_length);
+    if (has_shards_) check_shards(tokens.size(1));
+    return stages_->forward(tokens, targets,
+                            [this](const auto& x, const auto& own) { return losses_from(x, own); });
   }
   const auto x = own_features(tokens, routing);
-  const auto own = token_order(targets.size(1)).own_part(targets, 1);
-  if (vocabulary_ != nullptr) return vocabulary_->losses(x, own, has_shards_);
+  return losses_from(x, token_order(targets.size(1)).own_part(targets, 1));
+}
+
+void GptImpl::check_targets(const torch::Tensor& tokens, const torch::Tensor& targets) const {
+  if (targets.sizes() == tokens.sizes()) return;
+  throw std::invalid_argument(c10::str("[Gpt] expected targets of the tokens' shape ", tokens.sizes(),
+                                       ", but got ", targets.sizes()));
+}
+
+/// Returns the losses of this rank's tokens, from their features or those of its shard of them.
+torch::Tensor GptImpl::losses_from(const torch::Tensor& x, const torch::Tensor& targets) const {
+  if (vocabulary_ != nullptr) return vocabulary_->losses(x, targets, has_shards_);
   const auto losses =
-      torch::cross_entropy_loss(logits(x).flatten(0, 1), own.flatten(), {}, at::Reduction::None);
-  return losses.view(own.sizes());
+      torch::cross_entropy_loss(logits(x).flatten(0, 1), targets.flatten(), {}, at::Reduction::None);
+  return losses.view(targets.sizes());
 }
 
 GptPass GptImpl::cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const {
@@ -389,6 +432,7 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   cache.check_room(tokens);
   check_tokens(tokens, options_.max_length + tokens.size(1));
   const torch::NoGradGuard no_grad;
+  if (stages_ != nullptr) return next_logits_of_stages(tokens, cache);
   torch::Tensor positions;
   const GptPass pass = cached_pass(cache, tokens.size(1), positions);
   auto x = embed_tokens(tokens);
@@ -396,6 +440,23 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
   x = run_blocks(x, pass).select(1, -1);
   cache.length_ += tokens.size(1);
   return logits(last_norm(x, nullptr));
+}
+
+torch::Tensor GptImpl::forward_backward(ReplicaContext& replica, const torch::Tensor& tokens,
+                                        const torch::Tensor& targets, at::ScalarType autocast,
+                                        GradScaler* scaler) {
+  if (stages_ == nullptr)
+    throw InvalidArgument("[Gpt] expected a model with an axis of stages: others are trained by losses()");
+  check_targets(tokens, targets);
+  check_tokens(tokens, options_.max_length);
+  if (has_shards_) check_shards(tokens.size(1));
+  const auto losses = [this](const torch::Tensor& x, const torch::Tensor& own) {
+    return losses_from(x, own).mean(1);
+  };
+  return stages_
+      ->forward_backward(replica, tokens, targets,
+                         {.losses = losses, .autocast = autocast, .scaler = scaler, .returns_outputs = false})
+      .losses;
 }
 
 Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)

@@ -19,6 +19,7 @@
 #include "lockstep/strategies/parallel/context_order.h"
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/strategies/parallel/mixture_of_experts.h"
+#include "lockstep/strategies/parallel/pipeline_stages.h"
 
 namespace lockstep {
 
@@ -44,6 +45,10 @@ struct GptAxes {
   /// A context axis, such as "context": each of its ranks has some tokens of each sequence. Null: none.
   const ReplicaAxis* tokens = nullptr;
   ContextMethod context_method = ContextMethod::kRing;  ///< attention between the tokens of all ranks
+  /// A model axis, such as "pipeline": each of its ranks has some of the blocks. Null: none.
+  const ReplicaAxis* stages = nullptr;
+  PipelineOptions
+      pipeline{};  ///< Used with `stages`. Its blocks are the embeddings, each block, and the head.
 };
 
 /// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
@@ -67,7 +72,7 @@ using GptBlockRunner = std::function<torch::Tensor(const PartFunction& block, co
 ///
 ///     Gpt model(GptOptions{.vocabulary_size = 1000, .num_layers = 2, .num_heads = 4, .width = 64});
 ///     auto logits = model(torch::randint(1000, {8, 128}, torch::kLong));  // [8, 128, 1000]
-class GptImpl : public torch::nn::Cloneable<GptImpl> {
+class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
  public:
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the token embeddings
   /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
@@ -98,8 +103,12 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// features, logits and losses of these: token_order() says which. Sequences may have any length.
   /// next_logits() computes with whole sequences on each rank.
   ///
-  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, and by
-  /// kAllToAll for heads that its ranks do not divide.
+  /// Along an axis of stages, each rank has the weights of its blocks alone, and forward_backward() trains.
+  /// Calls without gradients return the same on all ranks.
+  ///
+  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, by kAllToAll
+  /// for heads that its ranks do not divide, for experts or a tokens axis together with stages, and as
+  /// PipelineStages does.
   ///
   ///     return Gpt(options, GptAxes{.tokens = &replica.axis("context")});  // of a mesh data=2,context=2
   GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions cut = {}, PartWrapper wrap = {});
@@ -121,7 +130,13 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   /// returns those of this rank's tokens, [B, tokens of this rank]. Throws as forward(), and for targets of
   /// another shape.
   torch::Tensor losses(const torch::Tensor& tokens, const torch::Tensor& targets) const;
-  /// The same, and the losses of its experts' routers.
+  /// Trains a model with an axis of stages: goes forward and backward through the mean of the cross entropies
+  /// of each sequence's tokens, and returns these means, [B], without gradients. See
+  /// PipelineStages::forward_backward(). Throws InvalidArgument without stages, and as losses() does.
+  torch::Tensor forward_backward(ReplicaContext& replica, const torch::Tensor& tokens,
+                                 const torch::Tensor& targets, at::ScalarType autocast = torch::kFloat,
+                                 GradScaler* scaler = nullptr);
+  /// The same as losses(), and the losses of its experts' routers.
   GptLosses losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const;
 
   /// Returns the routing statistics of this rank in each layer, since they were last reset, which `reset`
@@ -143,6 +158,14 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   ///
   ///     model->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
   void set_block_runner(GptBlockRunner runner) { block_runner_ = std::move(runner); }
+
+  /// Returns the stages that the ranks along an axis have; null without one.
+  PipelineStages* stages() { return stages_.get(); }
+
+  void bind(std::shared_ptr<const ReplicaCollectives> replica) override;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
 
   /// Returns the options with values in place of zeros; see complete_gpt_options().
   const GptOptions& options() const { return options_; }
@@ -176,6 +199,17 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   void check_shards(int64_t length) const;
   torch::Tensor last_norm(const torch::Tensor& x, const ParallelAxis* shards) const;
   std::shared_ptr<GptBlockImpl> block(size_t layer) const;
+  torch::Tensor losses_from(const torch::Tensor& x, const torch::Tensor& targets) const;
+  torch::Tensor run_block(size_t layer, const torch::Tensor& x, const GptPass& pass) const;
+  void set_rotary(GptPass& pass, int64_t length, torch::Device device) const;
+  void moved();
+  void cut_into_stages(const GptAxes& axes);
+  GptPass pass_in_stage(int64_t length, torch::Device device) const;
+  torch::Tensor embed_in_stage(const torch::Tensor& tokens) const;
+  torch::Tensor block_in_stage(size_t layer, const torch::Tensor& x) const;
+  torch::Tensor gathered(const torch::Tensor& features) const;
+  void check_targets(const torch::Tensor& tokens, const torch::Tensor& targets) const;
+  torch::Tensor next_logits_of_stages(const torch::Tensor& tokens, GptCache& cache) const;
   torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing = nullptr) const;
   void take_routing(torch::Tensor& x, GptLosses& routing) const;
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
@@ -193,7 +227,8 @@ class GptImpl : public torch::nn::Cloneable<GptImpl> {
   Weights head_;                               ///< none if tied
   std::shared_ptr<CutVocabulary> vocabulary_;  ///< in place of the tokens and the head of a cut model
   std::shared_ptr<ContextParallelAttentionImpl> context_;  ///< null: each rank has whole sequences
-  bool has_shards_ = false;  ///< whether a pass divides sequences among the ranks
+  bool has_shards_ = false;                 ///< whether a pass divides sequences among the ranks
+  std::shared_ptr<PipelineStages> stages_;  ///< null: each rank has all blocks
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {

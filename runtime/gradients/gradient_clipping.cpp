@@ -98,7 +98,8 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
 
 at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
                                   const std::function<void(const at::Tensor& squares)>& over_slices,
-                                  const std::function<void(const at::Tensor& squares)>& over_cuts) {
+                                  const std::function<void(const at::Tensor& squares)>& over_cuts,
+                                  const std::function<void(const at::Tensor& squares)>& over_stages) {
   check_norm(max_norm);
   const at::NoGradGuard no_grad;
   const at::Tensor& like = parameters.like;
@@ -118,6 +119,8 @@ at::Tensor clip_divided_gradients(const DividedParameters& parameters, double ma
   const at::Tensor squares = of_slices.narrow(0, 1, 1) + squares_of(parameters.cuts);
   over_cuts(squares);
   squares.add_(of_slices.narrow(0, 0, 1)).add_(squares_of(parameters.whole));
+  if (over_stages) over_stages(squares);
+  squares_of(parameters.uncounted);  // which are scaled
   const at::Tensor norm = squares[0].sqrt().to(like.scalar_type());
   for (const auto& alike_gradients : groups) scale_to(alike_gradients, max_norm, norm);
   return norm;

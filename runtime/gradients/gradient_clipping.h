@@ -19,14 +19,17 @@ struct DividedParameters {
   std::vector<at::Tensor> slices;          ///< Of whole parameters.
   std::vector<at::Tensor> cuts;            ///< Rows along a dimension.
   std::vector<at::Tensor> slices_of_cuts;  ///< Slices of such rows.
+  std::vector<at::Tensor> uncounted;       ///< Elements that count as another rank's.
   at::Tensor like;                         ///< The norm has its dtype and device.
 };
 
 /// The same for divided parameters. `over_slices` sums a float64 tensor in place over the ranks that have
-/// other slices, and `over_cuts` over those that have other rows; each rank calls them once, in this order.
-/// Each element counts once in the norm, which is a scalar.
+/// other slices, `over_cuts` over those that have other rows, and `over_stages` over those that have other
+/// stages of a pipeline; each rank calls them once, in this order. Each element counts once in the norm,
+/// which is a scalar.
 at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
                                   const std::function<void(const at::Tensor& squares)>& over_slices,
-                                  const std::function<void(const at::Tensor& squares)>& over_cuts);
+                                  const std::function<void(const at::Tensor& squares)>& over_cuts,
+                                  const std::function<void(const at::Tensor& squares)>& over_stages = {});
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ namespace lockstep {
 ///
 /// In any stage, some parameters may be cut along a dimension by layers that compute in parts. Their
 /// gradients are summed, and divided, as those of other parameters are, among the ranks that have the same
-/// rows. Ranks with different rows have different gradients.
+/// rows. Ranks with different rows have different gradients, as have ranks with different stages of a
+/// pipeline.
 struct GradientSharding {
   int stage = 0;  ///< 0: nothing is divided.
   /// Channel of the ranks that own different parts, on which each local replica has its rank among them.
@@ -29,6 +30,8 @@ struct GradientSharding {
   std::unique_ptr<CollectiveChannel> copies = nullptr;
   /// Channel of the ranks that have different parts of parameters cut along a dimension. Null: none are cut.
   std::unique_ptr<CollectiveChannel> cuts = nullptr;
+  /// Channel of the ranks that have different stages of a pipeline. Null: there are no stages.
+  std::unique_ptr<CollectiveChannel> stages = nullptr;
 };
 
 }  // namespace lockstep

@@ -103,8 +103,16 @@ void OptimizerGroup::check_sharding() const {
   const auto& own = parameters_[0];
   if (std::any_of(own.begin(), own.end(),
                   [](const auto& parameter) { return cut_of(parameter) != nullptr; })) {
-    if (sharding_.cuts == nullptr)
-      throw InvalidArgument("[sharding] expected a channel for parameters that are cut, but got none");
+    const auto lacks = [&](const char* parts, const auto& channel, const auto& axis_of) {
+      const bool needs =
+          std::any_of(own.begin(), own.end(), [&](const auto& p) { return !axis_of(p).empty(); });
+      if (needs && channel == nullptr) {
+        throw InvalidArgument(
+            c10::str("[sharding] expected a channel for parameters that ", parts, ", but got none"));
+      }
+    };
+    lacks("are cut", sharding_.cuts, axis_of_rows);
+    lacks("belong to a stage", sharding_.stages, axis_of_stages);
     for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
   }
   const auto shard = std::find_if(own.begin(), own.end(), is_slice);
@@ -177,18 +185,22 @@ at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
   const auto parameters = parameters_of(*optimizers_[self]);
   if (!is_divided()) return clip_gradients(parameters, max_norm);
   DividedParameters divided{.like = parameters_[self][0]};
+  // Parameters outside of stages are the same on the ranks of all stages.
+  const bool is_first_stage = !sharding_.stages || sharding_.stages->backend(replica)->getRank() == 0;
+  const auto add = [&](const at::Tensor& parameter, const at::Tensor& tensor, bool is_slice) {
+    const auto* shard = sharded_parameter_of(parameter);
+    const bool is_staged = shard != nullptr && !shard->stage_axis.empty();
+    if (is_staged ? shard->is_copy : !is_first_stage) return divided.uncounted.push_back(tensor);
+    const bool is_of_cut = !axis_of_rows(parameter).empty();
+    auto& like_it = is_slice ? (is_of_cut ? divided.slices_of_cuts : divided.slices)
+                             : (is_of_cut ? divided.cuts : divided.whole);
+    like_it.push_back(tensor);
+  };
   if (const auto* part = sharded(replica)) {
-    for (size_t i = 0; i < part->slices().size(); ++i) {
-      const bool is_of_cut = cut_of(parameters_[self][part->slices()[i].parameter]) != nullptr;
-      (is_of_cut ? divided.slices_of_cuts : divided.slices).push_back(part->tensor(i));
-    }
+    for (size_t i = 0; i < part->slices().size(); ++i)
+      add(parameters_[self][part->slices()[i].parameter], part->tensor(i), /*is_slice=*/true);
   } else {
-    for (const auto& parameter : parameters) {
-      const bool is_of_cut = cut_of(parameter) != nullptr;
-      auto& like_it = is_slice(parameter) ? (is_of_cut ? divided.slices_of_cuts : divided.slices)
-                                          : (is_of_cut ? divided.cuts : divided.whole);
-      like_it.push_back(parameter);
-    }
+    for (const auto& parameter : parameters) add(parameter, parameter, is_slice(parameter));
   }
   const auto sum = [](c10d::Backend& backend, const at::Tensor& squares) {
     std::vector<at::Tensor> tensors{squares};
@@ -201,6 +213,9 @@ at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
       },
       [&](const at::Tensor& squares) {
         if (sharding_.cuts) sum(*sharding_.cuts->backends(replica).device, squares);
+      },
+      [&](const at::Tensor& squares) {
+        if (sharding_.stages) sum(*sharding_.stages->backends(replica).device, squares);
       });
 }
 
@@ -210,13 +225,15 @@ void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
   if (sharding_stage() > 0) parts(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
-  if (sharding_.cuts) sharding_.cuts->backends(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
+  for (auto* channel : {sharding_.cuts.get(), sharding_.stages.get()}) {
+    if (channel != nullptr) channel->backends(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
+  }
 }
 
 std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
   std::vector<CollectiveChannel*> channels;
-  for (auto* channel :
-       {channel_.get(), sharding_.parts.get(), sharding_.copies.get(), sharding_.cuts.get()}) {
+  for (auto* channel : {channel_.get(), sharding_.parts.get(), sharding_.copies.get(), sharding_.cuts.get(),
+                        sharding_.stages.get()}) {
     if (channel != nullptr) channels.push_back(channel);
   }
   return channels;
@@ -288,14 +305,14 @@ void OptimizerGroup::count_step(int replica) {
   const auto self = static_cast<size_t>(replica);
   ++finished_steps_[self];
   is_stepping_[self] = 0;
-  if (!channel_ && !sharding_.cuts) return;
+  if (!channel_ && !has_parts()) return;
   joined_at_step_[self].clear();
   for (const auto* channel : counted_channels())
     joined_at_step_[self].push_back(channel->num_joined(replica));
 }
 
 void OptimizerGroup::check_steps() {
-  if (!channel_ && !sharding_.cuts) return;
+  if (!channel_ && !has_parts()) return;
   std::vector<uint64_t> intact;
   for (const auto* channel : counted_channels()) intact.push_back(channel->num_intact());
   bool is_torn = false;  // whether the parts of the state belong to different steps

@@ -79,8 +79,9 @@ class OptimizerGroup {
   int num_parts() const;
   /// Returns 0 if each replica has all of the gradients and the state.
   int sharding_stage() const { return reducers_.empty() ? 0 : sharding_.stage; }
-  /// Returns whether ranks have different gradients and state, by sharding or since parameters are cut.
-  bool is_divided() const { return sharding_stage() > 0 || sharding_.cuts != nullptr; }
+  /// Returns whether ranks have different gradients and state: by sharding, since parameters are cut, or
+  /// since they have different stages.
+  bool is_divided() const { return sharding_stage() > 0 || has_parts(); }
 
   /// Clips the replica's gradients as clip_gradients() does, by the norm over all ranks if they are divided.
   /// Then it is a collective, and in stages 1 and 2 to be called within a ShardedParameters::Step.
@@ -119,6 +120,7 @@ class OptimizerGroup {
   void copy_state_from(size_t source);
 
  private:
+  bool has_parts() const { return sharding_.cuts != nullptr || sharding_.stages != nullptr; }
   void check_sharding() const;
   ReplicaBackends parts(int replica) const;
   void make_reducer(int replica, const Options& options);

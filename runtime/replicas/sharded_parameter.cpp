@@ -38,7 +38,7 @@ std::vector<int64_t> sizes_of_cut(const ShardedParameter& cut) {
 }
 
 std::vector<CutRange> ranges_of_cut(const ShardedParameter& cut) {
-  if (cut.sections.empty()) return {{.offset = cut.offset, .length = cut.length}};
+  if (cut.sections.empty() || cut.length == 0) return {{.offset = cut.offset, .length = cut.length}};
   const int64_t ranks = cut.sizes.at(static_cast<size_t>(*cut.dim)) / cut.length;
   const int64_t index = cut.offset / cut.length;
   std::vector<CutRange> ranges;
@@ -80,7 +80,9 @@ ShardedParameter slice_of_parameter(const at::Tensor& parameter, std::string nam
           .offset = offset,
           .length = length,
           .axis = std::move(axis),
-          .cut = cut != nullptr ? std::make_shared<const ShardedParameter>(*cut) : nullptr};
+          .cut = cut != nullptr ? std::make_shared<const ShardedParameter>(*cut) : nullptr,
+          .stage_axis = cut != nullptr ? cut->stage_axis : "",
+          .is_copy = cut != nullptr && cut->is_copy};
 }
 
 void mark_shard(const at::Tensor& tensor, ShardedParameter shard) {
@@ -91,6 +93,16 @@ const ShardedParameter* sharded_parameter_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const auto* mark = dynamic_cast<const ParameterMark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
   return mark != nullptr ? mark->shard() : nullptr;
+}
+
+std::string axis_of_rows(const at::Tensor& tensor) {
+  const auto* cut = cut_of(tensor);
+  return cut == nullptr || cut->axis == cut->stage_axis ? "" : cut->axis;
+}
+
+std::string axis_of_stages(const at::Tensor& tensor) {
+  const auto* shard = sharded_parameter_of(tensor);
+  return shard == nullptr ? "" : shard->stage_axis;
 }
 
 const ShardedParameter* cut_of(const at::Tensor& tensor) {

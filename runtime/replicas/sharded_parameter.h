@@ -33,6 +33,13 @@ struct ShardedParameter {
   /// `length` count. `axis` is then that of the slices, and `cut->axis` that of the rows. Null: a slice of
   /// the whole parameter, or no slice.
   std::shared_ptr<const ShardedParameter> cut = nullptr;
+  /// Axis of the mesh whose ranks have the stages of a pipeline. The rank of the parameter's stage holds what
+  /// the other fields say, and ranks of other stages hold nothing: their `length` is 0. If no other axis
+  /// divides the parameter, it is `axis`, too, and `dim` is 0. Empty: the parameter belongs to no stage.
+  std::string stage_axis = {};
+  /// Whether another rank along `stage_axis` holds the same elements, which count as that rank's: a parameter
+  /// that several stages share.
+  bool is_copy = false;
 
   int64_t num_elements() const;  ///< of the whole parameter
   /// Number of the elements that the ranks along `axis` hold together: those of the whole parameter, or of
@@ -100,6 +107,14 @@ inline bool is_cut(const at::Tensor& tensor) {
 /// Returns the place of the rows along a dimension that the tensor has, or of which it is a slice. Null for
 /// other tensors. Valid as long as the tensor.
 const ShardedParameter* cut_of(const at::Tensor& tensor);
+
+/// Returns the axis along which other ranks have other rows of the parameter, of which the tensor is a part.
+/// Empty if there is none: stages of a pipeline do not count.
+std::string axis_of_rows(const at::Tensor& tensor);
+
+/// Returns the axis along which ranks have the stages of a pipeline, of which one has the parameter. Empty if
+/// it belongs to no stage.
+std::string axis_of_stages(const at::Tensor& tensor);
 
 /// Returns the sizes of the whole parameter, or those of a tensor that is no part of one.
 inline at::IntArrayRef whole_sizes(const at::Tensor& tensor) {

@@ -1,6 +1,8 @@
 // The channels along the axes of a strategy's mesh.
 #include <c10/util/StringUtil.h>
 
+#include <functional>
+
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/local_backend.h"
 #include "lockstep/runtime/base/errors.h"
@@ -24,19 +26,19 @@ std::unique_ptr<CollectiveChannel> alone(int num_local, int first_replica, const
   return std::make_unique<GroupedChannel>(std::move(channels));
 }
 
-/// Returns the axis along which parameters are cut, empty if none is. Throws InvalidArgument for several.
-std::string axis_of_cuts(const std::string& strategy, const std::vector<at::Tensor>& parameters) {
+/// Returns the axis that `axis_of` returns for parameters; empty if it does for all. Throws InvalidArgument
+/// for several. `parts` says what parameters have along it.
+std::string common_axis(const std::string& strategy, const std::vector<at::Tensor>& parameters,
+                        const std::function<std::string(const at::Tensor&)>& axis_of, const char* parts) {
   std::string axis;
   for (const auto& parameter : parameters) {
-    const auto* part = cut_of(parameter);
-    if (part == nullptr) continue;
-    if (!axis.empty() && part->axis != axis) {
-      throw InvalidArgument(c10::str("[", strategy,
-                                     "] expected an optimizer of parameters that are cut along one axis, but "
-                                     "got some along ",
-                                     axis, " and some along ", part->axis));
+    const std::string own = axis_of(parameter);
+    if (own.empty()) continue;
+    if (!axis.empty() && own != axis) {
+      throw InvalidArgument(c10::str("[", strategy, "] expected an optimizer of parameters that ", parts,
+                                     " along one axis, but got some along ", own, " and some along ", axis));
     }
-    axis = part->axis;
+    axis = own;
   }
   return axis;
 }
@@ -91,7 +93,9 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
   int stage = sharding.stage;
   std::string axis = sharding.axis;
   const auto parameters = parameters_of(optimizer);
-  const std::string cut_axis = axis_of_cuts(config.name, parameters);
+  const std::string cut_axis = common_axis(config.name, parameters, axis_of_rows, "are cut");
+  const std::string stage_axis =
+      common_axis(config.name, parameters, axis_of_stages, "belong to stages of a pipeline");
   std::string axis_of_shards;
   for (const auto& parameter : parameters) {
     if (!is_slice(parameter)) continue;
@@ -119,6 +123,7 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
                                                          config.timeout);
   };
   if (!cut_axis.empty()) opened.cuts = open(" over the axis " + cut_axis, mesh.groups(cut_axis));
+  if (!stage_axis.empty()) opened.stages = open(" over the axis " + stage_axis, mesh.groups(stage_axis));
   if (stage == 0) return opened;
   if (config.gradient_compression) {
     throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",

@@ -134,6 +134,10 @@ bool ShardedModule::gathers(const torch::Tensor& shard) const {
   return std::any_of(own.begin(), own.end(), [&](const auto& other) { return other.is_same(shard); });
 }
 
+void ShardedModule::give_up() {
+  unit_->give_up();
+}
+
 const UnitOptions& ShardedModule::unit_options() const {
   return unit_->options();
 }

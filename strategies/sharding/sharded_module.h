@@ -133,6 +133,10 @@ class ShardedModule : public torch::nn::Module,
   /// of the block have cut themselves, such as experts.
   bool gathers(const torch::Tensor& shard) const;
 
+  /// Frees this rank's parts of the parameters, for a unit that other ranks alone compute with: parts become
+  /// empty. All ranks along the unit's axis call it. The unit cannot be called any more.
+  void give_up();
+
   const UnitOptions& unit_options() const;
   /// Returns how many ranks share the memory of the gathered parameters: those of the same process on CPUs.
   /// It is known from the first gather on, and 1 before.

@@ -28,6 +28,12 @@ void check_fit_options(const FitNumbers& numbers) {
         "[fit] expected neither clip_norm nor micro_batches with TrainerOptions::train_step, which has to "
         "handle them itself");
   }
+  if (numbers.has_own_backward && (numbers.has_own_step || numbers.micro_batches > 1)) {
+    throw InvalidArgument(c10::str("[fit] expected ",
+                                   numbers.has_own_step ? "no train_step" : "1 of micro_batches",
+                                   " with TrainerOptions::forward_backward, but got ",
+                                   numbers.has_own_step ? "one" : c10::str(numbers.micro_batches)));
+  }
   if (numbers.is_endless && !numbers.steps_per_epoch)
     throw InvalidArgument("[fit] expected steps_per_epoch for an endless dataset, but got none");
 }

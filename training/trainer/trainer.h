@@ -86,6 +86,7 @@ class Trainer {
                                .epochs_done = options.epochs_done,
                                .steps_done = options.steps_done,
                                .has_own_step = static_cast<bool>(options_.train_step),
+                               .has_own_backward = static_cast<bool>(options_.forward_backward),
                                .is_endless = batches.is_endless()});
     Loop loop(*this, batches, options);
     return loop.run(options.epochs_done + 1, options.callbacks);
@@ -211,7 +212,7 @@ class Trainer {
       }
     }
     return strategy_.scope([&](ReplicaContext&) {
-      return State{compute, options_.train_step, StepMeters{.metrics = metrics}};
+      return State{compute, options_.train_step, options_.forward_backward, StepMeters{.metrics = metrics}};
     });
   }
 

@@ -30,6 +30,10 @@ struct TrainerOptions {
   /// A complete training step of your own. It must handle autocast and float16's scaling itself; fit() throws
   /// InvalidArgument if FitOptions sets clip_norm or micro_batches too.
   TrainStep<Model, Batch> train_step;
+  /// Computes forward, losses and backward of training steps, for models that compute both together, such as
+  /// a Pipeline. It cuts its shards itself: fit() throws InvalidArgument if FitOptions sets micro_batches,
+  /// too. Evaluation calls `compute`. Not together with `train_step`.
+  ForwardBackward<Model, Batch> forward_backward;
 };
 
 template <typename Batch = Example>
@@ -67,6 +71,7 @@ struct FitNumbers {
   int64_t epochs_done;
   int64_t steps_done;
   bool has_own_step;
+  bool has_own_backward;
   bool is_endless;
 };
 

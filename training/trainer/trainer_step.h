@@ -29,6 +29,18 @@ using LossFunction = std::function<torch::Tensor(const torch::Tensor& outputs, c
 template <typename Model, typename Batch>
 using ComputeStep = std::function<StepOutputs(ReplicaContext&, Model&, const Batch&)>;
 
+/// How a Trainer wants losses to be computed.
+struct BackwardOptions {
+  at::ScalarType autocast = torch::kFloat;  ///< for forward and losses; see ReplicaContext::autocast()
+  GradScaler* scaler = nullptr;             ///< Scales the loss before backward. Null: it is not scaled.
+};
+
+/// Computes forward, losses and backward of one shard, whose gradients add up to those of
+/// compute_average_loss().
+template <typename Model, typename Batch>
+using ForwardBackward =
+    std::function<StepOutputs(ReplicaContext&, Model&, const Batch&, const BackwardOptions&)>;
+
 /// A training step of your own: forward, losses, backward and apply_gradients().
 template <typename Model, typename Batch>
 using TrainStep = std::function<StepOutputs(ReplicaContext&, Model&, torch::optim::Optimizer&, const Batch&)>;
@@ -48,7 +60,8 @@ struct StepSettings {
 template <typename Model, typename Batch>
 struct StepState {
   ComputeStep<Model, Batch> compute;
-  TrainStep<Model, Batch> train_step;  // if empty, the step is compute, backward, apply
+  TrainStep<Model, Batch> train_step;              // if empty, the step is compute, backward, apply
+  ForwardBackward<Model, Batch> forward_backward;  // if not empty, in place of compute and backward
   StepMeters meters;
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {
@@ -111,11 +124,20 @@ void train_on(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
   const int64_t largest = (global + replica.num_replicas() - 1) / replica.num_replicas();
   const int64_t count = std::clamp<int64_t>(largest, 1, settings.micro_batches);
   std::vector<torch::Tensor> losses;
-  for (int64_t i = 0; i + 1 < count; ++i) {
-    const auto hold = replica.accumulate();
-    losses.push_back(backward(micro_batch(shard, i, count)).reshape({-1}));
+  if (state.forward_backward) {
+    auto outputs = state.forward_backward(
+        replica, model, shard,
+        {.autocast = settings.autocast, .scaler = settings.has_scaler ? &scaler : nullptr});
+    outputs = with_whole_losses(replica, outputs);
+    state.meters.update(outputs);
+    losses.push_back(outputs.losses.detach());
+  } else {
+    for (int64_t i = 0; i + 1 < count; ++i) {
+      const auto hold = replica.accumulate();
+      losses.push_back(backward(micro_batch(shard, i, count)).reshape({-1}));
+    }
+    losses.push_back(backward(count == 1 ? shard : micro_batch(shard, count - 1, count)).reshape({-1}));
   }
-  losses.push_back(backward(count == 1 ? shard : micro_batch(shard, count - 1, count)).reshape({-1}));
   const auto norm = replica.apply_gradients(
       *optimizer, {.clip_norm = settings.clip_norm, .scaler = settings.has_scaler ? &scaler : nullptr});
   if (settings.has_scaler) scaler.update();
@@ -124,7 +146,7 @@ void train_on(ReplicaContext& replica, Model& model, std::unique_ptr<torch::opti
     const auto is_finite = settings.has_scaler ? norm.isfinite() : torch::ones_like(norm, torch::kBool);
     state.meters.gradient_norm.update(torch::where(is_finite, norm, torch::zeros_like(norm)), is_finite);
   }
-  state.meters.finite.update(count == 1 ? losses.front() : torch::cat(losses));
+  state.meters.finite.update(losses.size() == 1 ? losses.front() : torch::cat(losses));
 }
 
 template <typename Model, typename Batch>

@@ -44,6 +44,16 @@ torch::Tensor measured_token_step(ReplicaContext& replica, Gpt& model, GptOptimi
     scaler.scale(loss).backward();
     return loss.detach();
   };
+  const auto apply = [&] {
+    replica.apply_gradients(*optimizer, {.clip_norm = step.clip_norm, .scaler = &scaler});
+    scaler.update();
+  };
+  if (model->stages() != nullptr) {
+    const auto losses =
+        model->forward_backward(replica, shard.data, shard.target, autocast_dtype(step.precision), &scaler);
+    apply();
+    return compute_average_loss(replica, losses);
+  }
   const int64_t size = BatchTraits<Example>::size(shard);
   const int64_t global = replica.global_batch_size().value_or(size);
   const int64_t largest = (global + replica.num_replicas() - 1) / replica.num_replicas();
@@ -58,15 +68,14 @@ torch::Tensor measured_token_step(ReplicaContext& replica, Gpt& model, GptOptimi
     sum = sum.defined() ? sum + loss : loss;
   }
   const auto last = backward(count == 1 ? shard : piece(count - 1));
-  replica.apply_gradients(*optimizer, {.clip_norm = step.clip_norm, .scaler = &scaler});
-  scaler.update();
+  apply();
   return sum.defined() ? sum + last : last;
 }
 
 MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const GptTrainOptions& work,
                                           const GptPlan& plan, Strategy& strategy, const GptData& data) {
   auto model =
-      strategy.scope([&](ReplicaContext& replica) { return make_gpt(work, plan.model, strategy, replica); });
+      strategy.scope([&](ReplicaContext& replica) { return make_gpt(work, plan, strategy, replica); });
   if (!work.init_weights.empty()) load_initial_weights(work, model);
   auto optimizer =
       strategy.scope([&](ReplicaContext& replica) { return make_gpt_optimizer(work, model[replica]); });
@@ -100,10 +109,11 @@ MeasuredTraining measure_tokens(const CompareOptions& options, const GptTrainOpt
   const BaseModel base = base_model(work);
   const GptData data = open_gpt_data(work, base, {});
   const int64_t sequence_length = sequence_length_of(work, base);
-  const GptPlan plan = make_gpt_plan(work, model_to_train(work, base, data.vocabulary_size), sequence_length,
-                                     made.strategy->num_replicas_in_sync());
+  GptPlan plan = make_gpt_plan(work, model_to_train(work, base, data.vocabulary_size), sequence_length,
+                               made.strategy->num_replicas_in_sync());
   check_axes(made.strategy->mesh(), work, base, plan.model);
   check_sequence_parallel(made.strategy->mesh(), work, sequence_length);
+  plan_pipeline(*made.strategy, work, plan);
   auto measured = train_and_measure_tokens(options, work, plan, *made.strategy, data);
   measured.run.data = data.description;
   return measured;

@@ -119,6 +119,16 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
       "context-attention",
       {{"ring", GptContextAttention::kRing}, {"all_to_all", GptContextAttention::kAllToAll}},
       options.context_attention);
+  options.pipeline_schedule = given.choice<std::string>("pipeline-schedule",
+                                                        {{"gpipe", "gpipe"},
+                                                         {"1f1b", "1f1b"},
+                                                         {"interleaved", "interleaved"},
+                                                         {"zb-h1", "zb-h1"},
+                                                         {"zb-v", "zb-v"}},
+                                                        options.pipeline_schedule);
+  options.stages_per_rank = given.integer("stages-per-rank", kGptCounts, options.stages_per_rank);
+  if (given.has("stages-per-rank") && options.pipeline_schedule != "interleaved")
+    given.refuse_together("stages-per-rank", "expected it with --pipeline-schedule interleaved only");
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

@@ -113,7 +113,8 @@ std::vector<Flag> gpt_training_flags() {
        "Tokens in a step, over all replicas, instead of --global-batch-size: a multiple of the sequence "
        "length"},
       {"Training", "micro-batch-size", "N",
-       "Sequences that a replica computes at once (default: all of its step). Gradients of several micro "
+       "Sequences that a replica computes at once (default: all of its step, or with the axis pipeline of "
+       "--mesh a quarter of a rank's share). Gradients of several micro "
        "batches are added up, so that a large step fits into memory. The result is the same",
        "", FlagRole::kOperation},
       {"Training", "recompute", "WHAT",
@@ -131,6 +132,13 @@ std::vector<Flag> gpt_training_flags() {
        "values around the ranks; all_to_all exchanges tokens for heads, which the ranks must divide. The "
        "result is the same",
        gpt_context_attention_name(defaults.context_attention), FlagRole::kOperation},
+      {"Training", "pipeline-schedule", "NAME",
+       "With the axis pipeline of --mesh, along which the ranks have consecutive layers: the order in which "
+       "they compute micro batches: gpipe, 1f1b, interleaved, zb-h1 or zb-v. The result is the same",
+       defaults.pipeline_schedule, FlagRole::kOperation},
+      {"Training", "stages-per-rank", "N",
+       "Parts of the model on each rank, with --pipeline-schedule interleaved",
+       default_of(defaults.stages_per_rank), FlagRole::kOperation},
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

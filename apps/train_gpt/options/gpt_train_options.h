@@ -71,7 +71,9 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   bool sequence_parallel =
       false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
   GptContextAttention context_attention = GptContextAttention::kRing;  ///< along a context axis
-  int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
+  std::string pipeline_schedule = "1f1b";  ///< along the axis pipeline; see make_pipeline_schedule()
+  int64_t stages_per_rank = 2;             ///< of the schedule interleaved
+  int64_t early_stopping = 0;              ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;
   GptSchedule schedule = GptSchedule::kCosine;

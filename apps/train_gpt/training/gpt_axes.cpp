@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kTensorAxis = "tensor";
 constexpr const char* kExpertAxis = "expert";
+constexpr const char* kPipelineAxis = "pipeline";
 
 /// A size of a model that ranks divide.
 struct CutSize {
@@ -34,11 +35,12 @@ int64_t ranks_along(const Mesh& mesh, const std::string& name) {
   return 1;
 }
 
-/// Throws UsageError for an axis of several ranks with this role whose name is not the given one.
-void refuse_other_axes(const Mesh& mesh, AxisRole role, const std::string& name,
+/// Throws UsageError for an axis of several ranks with this role whose name is none of the given ones.
+void refuse_other_axes(const Mesh& mesh, AxisRole role, const std::vector<std::string>& names,
                        const std::string& expected) {
   for (const auto& axis : mesh.axes()) {
-    if (axis.role != role || axis.size == 1 || axis.name == name) continue;
+    if (axis.role != role || axis.size == 1) continue;
+    if (std::find(names.begin(), names.end(), axis.name) != names.end()) continue;
     throw UsageError(c10::str("--mesh ", mesh.str(), ": expected ", expected, ", but got ", axis.name));
   }
 }
@@ -54,7 +56,8 @@ void check_tokens_axis(const Mesh& mesh, const std::string& name, const GptTrain
                  "axis context, but got ",
                  mesh.str()));
   }
-  refuse_other_axes(mesh, AxisRole::kContext, name, name + " as the only axis along which sequences are cut");
+  refuse_other_axes(mesh, AxisRole::kContext, {name},
+                    name + " as the only axis along which sequences are cut");
   if (options.dropout > 0) {
     throw UsageError(c10::str("--dropout ", options.dropout, ": expected 0 with --mesh ", mesh.str(),
                               ", as ranks along the axis ", name, " have different tokens"));
@@ -85,6 +88,47 @@ std::string axis_of_parts(const Mesh& mesh) {
   for (const auto& axis : mesh.axes())
     if (axis.name == kTensorAxis && axis.role == AxisRole::kModel && axis.size > 1) return axis.name;
   return "";
+}
+
+std::string axis_of_pipeline(const Mesh& mesh) {
+  for (const auto& axis : mesh.axes())
+    if (axis.name == kPipelineAxis && axis.role == AxisRole::kModel && axis.size > 1) return axis.name;
+  return "";
+}
+
+void plan_pipeline(const Strategy& strategy, const GptTrainOptions& options, GptPlan& plan) {
+  const Mesh& mesh = strategy.mesh();
+  const std::string name = axis_of_pipeline(mesh);
+  const GptTrainOptions defaults;
+  if (name.empty()) {
+    if (options.pipeline_schedule == defaults.pipeline_schedule) return;
+    throw UsageError(c10::str("--pipeline-schedule ", options.pipeline_schedule,
+                              ": expected a --mesh with several ranks along the axis ", kPipelineAxis,
+                              ", but got ", mesh.str()));
+  }
+  const auto refuse = [&](const std::string& given, const std::string& expected) {
+    throw UsageError(c10::str(given, ": expected ", expected, " with the axis ", name, " of --mesh ",
+                              mesh.str(), ", whose ranks have stages of the model"));
+  };
+  if (options.cuda_graph) refuse("--cuda-graph", "no CUDA graph");
+  if (plan.model.num_experts > 0) refuse(c10::str("--experts ", plan.model.num_experts), "none");
+  if (!axis_of_tokens(mesh).empty())
+    refuse("--mesh " + mesh.str(), "no axis " + axis_of_tokens(mesh) + " along which sequences are cut");
+  const int64_t ranks = ranks_along(mesh, name);
+  const bool is_interleaved = options.pipeline_schedule == "interleaved";
+  const int64_t per_rank =
+      is_interleaved ? options.stages_per_rank : (options.pipeline_schedule == "zb-v" ? 2 : 1);
+  // The embeddings and the head are parts, too.
+  if (plan.model.num_layers + 2 < ranks * per_rank) {
+    throw UsageError(c10::str("--layers ", plan.model.num_layers, ": expected at least ",
+                              ranks * per_rank - 2, " for the ", ranks * per_rank, " stages of --mesh ",
+                              mesh.str(), " and --pipeline-schedule ", options.pipeline_schedule));
+  }
+  const int64_t replicas = strategy.num_replicas_in_sync();
+  const int64_t largest_shard = (plan.global_batch_size + replicas - 1) / replicas;
+  if (options.micro_batch_size == 0) plan.micro_batches = std::min(largest_shard, 4 * ranks);
+  // Ranks take turns of as many micro-batches as there are ranks; some may then be empty.
+  if (is_interleaved) plan.micro_batches = (plan.micro_batches + ranks - 1) / ranks * ranks;
 }
 
 std::string axis_of_experts(const Mesh& mesh) {
@@ -132,8 +176,9 @@ std::string axis_of_tokens(const Mesh& mesh) {
 void check_axes(const Mesh& mesh, const GptTrainOptions& options, const BaseModel& base,
                 const GptOptions& model) {
   const std::string name = axis_of_parts(mesh);
-  refuse_other_axes(mesh, AxisRole::kModel, name,
-                    std::string(kTensorAxis) + " as the only axis along which the model is cut");
+  refuse_other_axes(
+      mesh, AxisRole::kModel, {kTensorAxis, kPipelineAxis},
+      c10::str(kTensorAxis, " and ", kPipelineAxis, " as the only axes along which the model is cut"));
   const int64_t ranks = ranks_along(mesh, name);
   const auto uncut = name.empty() ? std::nullopt : uncut_gpt_size(model, ranks);
   if (!uncut) return check_tokens_axis(mesh, axis_of_tokens(mesh), options, model);

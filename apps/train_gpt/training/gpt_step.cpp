@@ -32,19 +32,28 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
   return prepared(options, Gpt(model_options));
 }
 
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options, const Strategy& strategy,
+Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy& strategy,
              ReplicaContext& replica) {
+  const GptOptions& model_options = plan.model;
+  const std::string stages = axis_of_pipeline(strategy.mesh());
   const std::string parts = axis_of_parts(strategy.mesh());
   const std::string tokens = axis_of_tokens(strategy.mesh());
   const std::string experts = axis_of_experts(strategy.mesh());
   const ReplicaAxis* expert_axis = experts.empty() ? nullptr : &replica.axis(experts);
   const auto units = sharded_parts(strategy, replica);
-  if (parts.empty() && tokens.empty()) return prepared(options, Gpt(model_options, units, expert_axis));
+  if (parts.empty() && tokens.empty() && stages.empty())
+    return prepared(options, Gpt(model_options, units, expert_axis));
   GptAxes axes{.context_method = options.context_attention == GptContextAttention::kAllToAll
                                      ? ContextMethod::kAllToAll
                                      : ContextMethod::kRing};
   if (!parts.empty()) axes.parts = &replica.axis(parts);
   if (!tokens.empty()) axes.tokens = &replica.axis(tokens);
+  if (!stages.empty()) {
+    axes.stages = &replica.axis(stages);
+    axes.pipeline = {.schedule = options.pipeline_schedule,
+                     .micro_batches = static_cast<int>(plan.micro_batches),
+                     .stages_per_rank = static_cast<int>(options.stages_per_rank)};
+  }
   const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
   return prepared(options, Gpt(model_options, axes, cut, units));
 }

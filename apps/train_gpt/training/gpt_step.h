@@ -18,8 +18,9 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
 /// The same for a replica of the strategy, in a scope's factory. The model is cut along the axis tensor if
 /// the mesh has it (see axis_of_parts()), computes with the rank's tokens if the mesh cuts sequences (see
 /// axis_of_tokens()), ranks along the axis expert share its experts, and it consists of sharded units if the
-/// strategy shards parameters.
-Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model, const Strategy& strategy,
+/// strategy shards parameters. Ranks along the axis pipeline have stages of it, and compute the plan's
+/// micro-batches.
+Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy& strategy,
              ReplicaContext& replica);
 
 /// Returns the same losses as sequence_losses(). In training, their gradients are also those of the losses of

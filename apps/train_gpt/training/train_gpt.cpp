@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
 #include "lockstep/apps/train_gpt/training/gpt_routing.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
@@ -44,14 +45,22 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 
 History train_gpt(const GptTraining& training) {
   const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing] = training;
+  const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
+  const ForwardBackward<Gpt, Example> train_stages = [](ReplicaContext& replica, Gpt& model,
+                                                        const Example& batch, const BackwardOptions& how) {
+    return StepOutputs{
+        .losses = model->forward_backward(replica, batch.data, batch.target, how.autocast, how.scaler)};
+  };
   Trainer<Gpt> trainer(
-      strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan.model, strategy, replica); },
+      strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan, strategy, replica); },
       [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
       {.autocast = autocast_dtype(options.precision),
        .cuda_graph = options.cuda_graph,
-       .compute = [&](ReplicaContext&, Gpt& model, const Example& batch) {
-         return StepOutputs{.losses = trained_losses(options, model, batch)};
-       }});
+       .compute =
+           [&](ReplicaContext&, Gpt& model, const Example& batch) {
+             return StepOutputs{.losses = trained_losses(options, model, batch)};
+           },
+       .forward_backward = has_stages ? train_stages : ForwardBackward<Gpt, Example>()});
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
@@ -62,7 +71,7 @@ History train_gpt(const GptTraining& training) {
                    .steps_per_epoch = options.test_every,
                    .validation = strategy.distribute_dataset(data.test, {.global_batch_size = test_batch}),
                    .callbacks = callbacks,
-                   .micro_batches = plan.micro_batches};
+                   .micro_batches = has_stages ? 1 : plan.micro_batches};
   if (plan.model.num_experts > 0)
     fit.callbacks.insert(fit.callbacks.begin(), std::make_shared<GptRouting>(trainer.model(), on_routing));
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));

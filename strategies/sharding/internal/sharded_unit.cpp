@@ -181,6 +181,11 @@ void ShardedUnit::follow_shards() {
   }
 }
 
+void ShardedUnit::give_up() {
+  for (const auto& group : groups_) group->give_up();
+  num_bytes_ = 0;
+}
+
 void ShardedUnit::acquire() {
   if (num_holders_ == 0) {
     if (is_ahead_ && !is_fresh()) drop_ahead();

@@ -45,6 +45,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
 
   /// Follows shards that were moved to another device or dtype, unless the parameters are gathered.
   void follow_shards();
+  /// Frees this rank's part of the parameters, and all memory of the unit. It cannot be called any more.
+  void give_up();
 
   /// Gathers the parameters unless they are. Blocks. A collective unless gather_ahead() has begun it. Each
   /// call needs one release().

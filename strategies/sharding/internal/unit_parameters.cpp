@@ -134,8 +134,16 @@ bool UnitParameters::are_shards_in_place() const {
   });
 }
 
+void UnitParameters::give_up() {
+  const at::NoGradGuard no_grad;
+  is_given_up_ = true;
+  own_part_ = at::empty({0}, own_part_.options());
+  if (part_.size == 1) hide();
+  for (const auto& shard : shards_) shard.set_data(at::empty({0}, own_part_.options()));
+}
+
 void UnitParameters::follow_shards() {
-  if (are_shards_in_place()) return;
+  if (is_given_up_ || are_shards_in_place()) return;
   const auto& first = shards_.front();
   const at::NoGradGuard no_grad;
   own_part_ = at::zeros({part_elements_}, first.options().requires_grad(false));

@@ -54,6 +54,9 @@ class UnitParameters {
 
   /// Follows shards that were moved to another device or dtype. Call it while the parameters are free.
   void follow_shards();
+  /// Frees this rank's part: shards become empty. Call it while the parameters are free, which they then
+  /// stay.
+  void give_up();
   /// Returns false if shards were moved since.
   bool are_shards_in_place() const;
 
@@ -102,7 +105,8 @@ class UnitParameters {
   std::vector<at::Tensor> shards_;
   at::Tensor whole_;  // [size * part_elements_], whose storage is empty while the parameters are free
   std::shared_ptr<const at::Tensor>
-      gathered_;                      // the memory that a gather into shared memory will give whole_
+      gathered_;  // the memory that a gather into shared memory will give whole_
+  bool is_given_up_ = false;
   bool is_shared_ = false;            // whether the memory is, or will be, that of other ranks, too
   std::vector<c10::Storage> guards_;  // what free parameters have for memory
 };

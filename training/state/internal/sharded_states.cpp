@@ -27,11 +27,14 @@ torch::Tensor whole_like(const torch::Tensor& tensor, torch::ScalarType dtype) {
 /// Returns whether no rank of a lower number has the same elements of a parameter with this place, whose
 /// elements differ along the place's axes only.
 bool has_first_copy(const Strategy& strategy, int local, const ShardedParameter& place) {
+  if (place.is_copy) return false;
   const Mesh& mesh = strategy.mesh();
   const auto own = mesh.coordinates(strategy.first_local_replica() + local);
   for (size_t i = 0; i < own.size(); ++i) {
     const std::string& axis = mesh.axes()[i].name;
-    if (own[i] != 0 && axis != place.axis && (place.cut == nullptr || axis != place.cut->axis)) return false;
+    const bool has_other_elements =
+        axis == place.axis || axis == place.stage_axis || (place.cut != nullptr && axis == place.cut->axis);
+    if (own[i] != 0 && !has_other_elements) return false;
   }
   return true;
 }

@@ -1,0 +1,92 @@
+// A Gpt of which the ranks along an axis have some blocks each.
+#include <c10/util/StringUtil.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/gpt/gpt.h"
+#include "lockstep/models/gpt/internal/cut_vocabulary.h"
+#include "lockstep/models/gpt/internal/gpt_block.h"
+#include "lockstep/models/gpt/internal/layer_weights.h"
+
+namespace lockstep {
+
+/// The same by the ranks of all stages, each with the keys and values of its own layers.
+torch::Tensor GptImpl::next_logits_of_stages(const torch::Tensor& tokens, GptCache& cache) const {
+  torch::Tensor positions;
+  const GptPass pass = cached_pass(cache, tokens.size(1), positions);
+  std::vector<PartFunction> functions{[&](const torch::Tensor& own) {
+    const auto x = embed_tokens(own);
+    return positions_.module != nullptr ? x + embed(positions_, positions) : x;
+  }};
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer)
+    functions.emplace_back([&, layer](const torch::Tensor& x) { return run_block(layer, x, pass); });
+  functions.emplace_back([&](const torch::Tensor& x) { return logits(last_norm(x.select(1, -1), nullptr)); });
+  auto result = stages_->forward_by(functions, tokens);
+  cache.length_ += tokens.size(1);
+  return result;
+}
+
+GptPass GptImpl::pass_in_stage(int64_t length, torch::Device device) const {
+  GptPass pass{.is_training = is_training(), .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
+  set_rotary(pass, length, device);
+  return pass;
+}
+
+torch::Tensor GptImpl::embed_in_stage(const torch::Tensor& tokens) const {
+  GptPass pass = pass_in_stage(tokens.size(1), tokens.device());
+  const auto x = embed_sequence(tokens, pass);
+  return dropout_in(pass, x, options_.embedding_dropout);
+}
+
+torch::Tensor GptImpl::block_in_stage(size_t layer, const torch::Tensor& x) const {
+  const int64_t length = x.size(1) * (has_shards_ ? vocabulary_->axis().size() : 1);
+  return run_block(layer, x, pass_in_stage(length, x.device()));
+}
+
+void GptImpl::cut_into_stages(const GptAxes& axes) {
+  std::vector<PipelineBlock> blocks;
+  const auto table = vocabulary_ != nullptr ? vocabulary_->tokens() : tokens_.wrapped.module;
+  PipelineBlock first{
+      .name = "tokens", .modules = {table}, .forward = [this](const auto& x) { return embed_in_stage(x); }};
+  if (positions_.module != nullptr) first.modules.push_back(positions_.wrapped.module);
+  blocks.push_back(std::move(first));
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
+    blocks.push_back({.name = c10::str("blocks.", layer),
+                      .modules = {block_parts_[layer].wrapped.module},
+                      .forward = [this, layer](const auto& x) { return block_in_stage(layer, x); }});
+  }
+  const auto own_head = vocabulary_ != nullptr ? vocabulary_->head() : head_.wrapped.module;
+  blocks.push_back({.name = "head",
+                    .modules = {norm_.wrapped.module, options_.has_tied_head ? table : own_head},
+                    .forward = [this](const auto& x) {
+                      return last_norm(x, has_shards_ ? &vocabulary_->axis() : nullptr);
+                    }});
+  stages_ = std::make_shared<PipelineStages>(*axes.stages, std::move(blocks), axes.pipeline);
+}
+
+void GptImpl::bind(std::shared_ptr<const ReplicaCollectives> replica) {
+  if (stages_ != nullptr) stages_->bind(std::move(replica));
+}
+
+void GptImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(device, dtype, non_blocking);
+  moved();
+}
+
+void GptImpl::to(torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(dtype, non_blocking);
+  moved();
+}
+
+void GptImpl::to(torch::Device device, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  moved();
+}
+
+void GptImpl::moved() {
+  if (stages_ != nullptr) stages_->moved();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include "lockstep/strategies/parallel/internal/stage_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/sharding/sharded_module.h"
+
+namespace lockstep {
+namespace {
+
+struct NamedUses {
+  std::string name;
+  torch::Tensor parameter;
+  std::vector<int> ranks;
+};
+
+/// Returns the parameters of all blocks, each once, with the ranks that use it.
+std::vector<NamedUses> uses_of_parameters(const std::vector<PipelineBlock>& blocks,
+                                          const std::vector<int>& ranks_of_blocks) {
+  std::vector<NamedUses> all;
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    for (const auto& module : blocks[block].modules) {
+      for (const auto& item : module->named_parameters()) {
+        auto known = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& other) { return other.parameter.is_same(item.value()); });
+        if (known == all.end()) {
+          all.push_back({blocks[block].name + "." + item.key(), item.value(), {}});
+          known = all.end() - 1;
+        }
+        const int rank = ranks_of_blocks[block];
+        if (std::find(known->ranks.begin(), known->ranks.end(), rank) == known->ranks.end())
+          known->ranks.push_back(rank);
+      }
+    }
+  }
+  return all;
+}
+
+ShardedParameter place_in_stage(const NamedUses& uses, const std::string& axis) {
+  const torch::Tensor& parameter = uses.parameter;
+  if (const auto* known = sharded_parameter_of(parameter)) {
+    ShardedParameter place = *known;
+    place.stage_axis = axis;
+    return place;
+  }
+  if (parameter.dim() == 0) {
+    throw InvalidArgument("[Pipeline] expected parameters with dimensions, but " + uses.name +
+                          " has none: give it the shape [1]");
+  }
+  return {.name = uses.name,
+          .sizes = parameter.sizes().vec(),
+          .strides = parameter.strides().vec(),
+          .offset = 0,
+          .length = parameter.size(0),
+          .axis = axis,
+          .dim = 0,
+          .stage_axis = axis};
+}
+
+/// Frees the units of which this rank has no parameter.
+void give_up_units(const std::vector<PipelineBlock>& blocks, const std::vector<torch::Tensor>& own) {
+  const auto is_own = [&](const torch::Tensor& parameter) {
+    return std::any_of(own.begin(), own.end(), [&](const auto& other) { return other.is_same(parameter); });
+  };
+  for (const auto& block : blocks) {
+    for (const auto& root : block.modules) {
+      for (const auto& module : root->modules()) {
+        auto* unit = dynamic_cast<ShardedModule*>(module.get());
+        if (unit == nullptr) continue;
+        const auto parameters = unit->parameters();
+        if (std::none_of(parameters.begin(), parameters.end(), is_own)) unit->give_up();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<torch::Tensor> StageParameters::of_block(const PipelineBlock& block) {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& uses : uses_of_parameters({block}, {0})) parameters.push_back(uses.parameter);
+  return parameters;
+}
+
+double StageParameters::bytes_of_block(const PipelineBlock& block) {
+  double bytes = 0;
+  for (const auto& parameter : of_block(block)) bytes += static_cast<double>(parameter.nbytes());
+  return bytes;
+}
+
+StageParameters::StageParameters(const std::vector<PipelineBlock>& blocks,
+                                 const std::vector<int>& ranks_of_blocks, int rank, int num_ranks,
+                                 const std::string& axis) {
+  const torch::NoGradGuard no_grad;
+  for (auto& uses : uses_of_parameters(blocks, ranks_of_blocks)) {
+    const bool is_own = std::find(uses.ranks.begin(), uses.ranks.end(), rank) != uses.ranks.end();
+    (is_own ? own_ : others_).push_back(uses.parameter);
+    if (num_ranks == 1) continue;
+    auto place = place_in_stage(uses, axis);
+    if (!is_own) place.length = 0;
+    place.is_copy = is_own && uses.ranks.front() != rank;
+    marks_.emplace_back(uses.parameter, std::move(place));
+    if (uses.ranks.size() > 1) shared_.push_back({uses.parameter, std::move(uses.ranks)});
+  }
+  if (num_ranks > 1) give_up_units(blocks, own_);
+  for (const auto& [parameter, place] : marks_) {
+    if (place.length > 0 || parameter.numel() == 0) continue;
+    const auto sizes = place.dim ? sizes_of_cut(place) : std::vector<int64_t>{0};
+    parameter.set_data(at::empty(sizes, parameter.options().requires_grad(false)));
+  }
+  mark();
+}
+
+void StageParameters::mark() const {
+  for (const auto& [parameter, place] : marks_) mark_shard(parameter, place);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/runtime/precision/grad_scaler.h"
+#include "lockstep/runtime/replicas/replica_axis.h"
+#include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/runtime/replicas/replica_context.h"
+#include "lockstep/strategies/parallel/pipeline_block.h"
+#include "lockstep/strategies/pipeline/pipeline_timeline.h"
+
+namespace lockstep {
+
+class PipelineShapes;
+class StageParameters;
+
+/// How a pipeline computes losses, and goes backward through them.
+struct PipelinePass {
+  /// Returns the losses of a micro-batch's examples, [n] or [n, ...], from the last block's result and the
+  /// rows of the target that belong to it. Called on the rank of the last stage.
+  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> losses;
+  at::ScalarType autocast = torch::kFloat;  ///< See AutocastGuard.
+  GradScaler* scaler = nullptr;             ///< Scales the losses. Null: they are not scaled.
+  bool returns_outputs = true;              ///< Whether PipelineResult has outputs.
+};
+
+/// Values of a replica's whole shard, without gradients.
+struct PipelineResult {
+  torch::Tensor losses;   ///< of each example
+  torch::Tensor outputs;  ///< of the last block; undefined unless asked for
+};
+
+/// The blocks of a model, of which each rank along an axis of the mesh has some consecutive ones: a stage, or
+/// several. All ranks of a replica call the same functions with the same shard of the batch, which is cut
+/// into micro-batches; a schedule says in which order each rank computes them.
+///
+/// This is what models are made of that consist of blocks (see Pipeline for a list of modules). The rank of a
+/// stage keeps its parameters. On the other ranks they are empty: sharded_parameter_of() says of what. Names,
+/// initial values and checkpoints are those of the whole model, and so are gradients, if no block depends on
+/// the other examples of the batch. BatchNorm uses the statistics of a micro-batch.
+///
+/// Random numbers that blocks draw in training depend on the replica's random state, the block and the
+/// micro-batch alone, and not on stages, ranks and schedules.
+///
+/// Example:
+///
+///     // In the constructor of a module, in a scope's factory:
+///     stages_ = std::make_unique<PipelineStages>(replica.axis("pipeline"), blocks, options);
+///     // In a run:
+///     stages_->forward_backward(replica, shard.data, shard.target, {.losses = losses});
+///     replica.apply_gradients(optimizer);
+class PipelineStages {
+ public:
+  /// Frees the parameters of blocks that this rank does not have. Call it with the same blocks on all ranks.
+  /// Throws InvalidArgument for an axis of several ranks along which models are not cut, for more stages than
+  /// blocks, for options out of range, as check_pipeline_schedule() does, and naming a parameter that cannot
+  /// be freed.
+  PipelineStages(const ReplicaAxis& axis, std::vector<PipelineBlock> blocks, PipelineOptions options);
+  ~PipelineStages();
+  PipelineStages(const PipelineStages&) = delete;
+  PipelineStages& operator=(const PipelineStages&) = delete;
+
+  /// Takes the collectives of the replica. Throws InvalidArgument if it has another place on the axis.
+  void bind(std::shared_ptr<const ReplicaCollectives> replica);
+  /// Call it after the blocks' modules were moved to another device or dtype.
+  void moved();
+
+  /// Returns the schedule of training.
+  const PipelineSchedule& schedule() const { return schedule_; }
+  /// Returns the first block of each stage.
+  const std::vector<size_t>& first_blocks() const { return firsts_; }
+  /// Returns the rank along the axis that has a block.
+  int rank_of_block(size_t block) const;
+
+  /// Computes the losses of the shard, their sum as compute_average_loss() has it, and backward. Adds to the
+  /// gradients of the parameters of this rank's stages, as one backward() would; sums over replicas begin
+  /// meanwhile. Returns the same on all ranks of the axis. Blocks until all ranks have computed their parts.
+  ///
+  /// `input` and `target` have the examples along axis 0. A result of a stage may depend on the micro-batch's
+  /// size in its shape, and on nothing else of the batch.
+  ///
+  /// Throws InvalidArgument outside of a run, and without gradients (torch::NoGradGuard). Errors of blocks
+  /// name the stage and the micro-batch.
+  PipelineResult forward_backward(ReplicaContext& replica, const torch::Tensor& input,
+                                  const torch::Tensor& target, const PipelinePass& pass);
+
+  /// Returns the last block's result, without gradients, the same on all ranks of the axis. Blocks until all
+  /// ranks have computed their parts.
+  torch::Tensor forward(const torch::Tensor& input);
+  /// Returns what `finish` computes on the rank of the last stage from the last block's results, for a
+  /// micro-batch at a time, and the rows of `target` that belong to it, if it is defined. Otherwise like
+  /// forward().
+  torch::Tensor forward(
+      const torch::Tensor& input, const torch::Tensor& target,
+      const std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>& finish);
+  /// Calls other functions than those of the blocks, one for each, with all examples at once. Each is called
+  /// on the rank of its block alone, and may use that block's parameters. Otherwise like forward().
+  torch::Tensor forward_by(const std::vector<std::function<torch::Tensor(const torch::Tensor&)>>& functions,
+                           const torch::Tensor& input);
+
+  /// Has each later forward_backward() begin on all ranks of the axis at the same moment, and note when each
+  /// rank does what.
+  void record_times(bool on) { records_times_ = on; }
+  /// Returns the times of the last recorded forward_backward(), of all ranks. A collective of the axis. Ranks
+  /// on other machines count from the moment at which they began, with the error of their waits.
+  PipelineTimeline gather_times();
+
+ private:
+  class Work;
+  using BlockFunctions = std::vector<std::function<torch::Tensor(const torch::Tensor&)>>;
+
+  struct Stage {
+    size_t begin = 0;  ///< of its blocks
+    size_t end = 0;
+    std::vector<size_t> parameters;  ///< of this rank's, as numbers in StageParameters::own()
+  };
+
+  bool is_training() const;
+  int num_ranks() const { return position_.size; }
+  int rank_of_last() const { return schedule_.rank_of_stage.back(); }
+  ReplicaBackends backends() const;
+  const PipelineSchedule& forward_schedule_of(int micro_batches);
+  torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
+                            const torch::Tensor& target, const PipelinePass& pass, int kind,
+                            const BlockFunctions* functions = nullptr);
+  void share_buffers() const;
+  torch::Tensor from_last_stage(const torch::Tensor& own, const torch::Tensor& input, int kind) const;
+
+  AxisPosition position_;
+  std::vector<PipelineBlock> blocks_;
+  PipelineOptions options_;
+  PipelineSchedule schedule_;
+  std::map<int, PipelineSchedule> forward_schedules_;  // by their numbers of micro-batches
+  std::vector<size_t> firsts_;
+  std::vector<Stage> stages_;
+  std::unique_ptr<StageParameters> parameters_;
+  std::shared_ptr<const ReplicaCollectives> replica_;
+  std::shared_ptr<PipelineShapes> shapes_;
+  bool records_times_ = false;
+  std::vector<TimedPipelineAction> times_;
+};
+
+}  // namespace lockstep
