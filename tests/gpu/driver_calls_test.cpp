@@ -21,7 +21,7 @@ namespace {
 
 using fake_gpu::DriverCalls;
 
-constexpr int kLayers = 30;
+constexpr int kLayers = few_if_sanitized(30, 10);
 constexpr int64_t kParameters = 2 * kLayers;
 constexpr int kSettled = 8;  // steps after which all layouts and the allocator's cache are final
 
