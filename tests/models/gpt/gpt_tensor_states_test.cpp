@@ -102,6 +102,35 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
   }
 }
 
+TEST_P(CutGptStatesTest, CheckpointsOfStagesAreReadByEachOther) {
+  const TemporaryFolder folder;
+  const auto& options = GetParam().options;
+  const std::vector<GptLayout> layouts{{"data=1"},
+                                       {"pipeline=2"},
+                                       {"pipeline=2,tensor=2"},
+                                       {"data=2,pipeline=2", 1},
+                                       {"pipeline=2,data=2", 2},
+                                       {"data=2,pipeline=2", 3},
+                                       {"data=2,pipeline=2,tensor=2", 3}};
+  std::vector<std::string> files;
+  for (const auto& layout : layouts) {
+    SavedGptTraining saved(layout, options);
+    saved.train(0, 2);
+    files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
+    saved.state.save(files.back(), {});
+    expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
+  }
+  for (const auto& layout : layouts) {
+    SavedGptTraining other(layout, options);
+    for (const auto& file : files) {
+      SCOPED_TRACE(::testing::Message() << file << " on " << layout.str());
+      other.state.load(file);
+      other.state.save(folder.path() + "/again.pt", {});
+      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
+    }
+  }
+}
+
 TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
   const TemporaryFolder folder;
   const auto& options = GetParam().options;
@@ -112,7 +141,13 @@ TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
                                                     {{"data=1"}, {"tensor=2"}},
                                                     {{"data=2,tensor=2"}, {"tensor=4"}},
                                                     {{"tensor=2"}, {"shard=2,tensor=2", 3}},
-                                                    {{"shard=2,tensor=2", 3}, {"data=2,tensor=2", 1}}}) {
+                                                    {{"shard=2,tensor=2", 3}, {"data=2,tensor=2", 1}},
+                                                    {{"pipeline=2"}, {"data=1"}},
+                                                    {{"data=1"}, {"pipeline=4"}},
+                                                    {{"pipeline=2,tensor=2"}, {"data=2,pipeline=2", 3}},
+                                                    {{"data=2,pipeline=2", 3}, {"tensor=2,pipeline=2"}},
+                                                    {{"data=2,pipeline=2", 2}, {"pipeline=2"}},
+                                                    {{"pipeline=4"}, {"data=2,pipeline=2", 1}}}) {
     SCOPED_TRACE(::testing::Message() << begin.str() << " to " << end.str());
     const std::string file = folder.path() + "/state.pt";
     SavedGptTraining first(begin, options);
@@ -136,7 +171,11 @@ TEST_P(CutGptStatesTest, SavedWeightsAreThoseOfOneDevice) {
     return load_weights(file);
   };
   const auto whole = weights_on({"data=1"});
-  for (const GptLayout& layout : {GptLayout{"tensor=2"}, {"data=2,tensor=2"}, {"shard=2,tensor=2", 3}})
+  for (const GptLayout& layout : {GptLayout{"tensor=2"},
+                                  {"data=2,tensor=2"},
+                                  {"shard=2,tensor=2", 3},
+                                  {"pipeline=2,tensor=2"},
+                                  {"data=2,pipeline=2", 3}})
     expect_tensors(weights_on(layout), whole, kCloseStates);
 }
 
