@@ -76,13 +76,11 @@ void expect_tensors(const NamedTensors& actual, const NamedTensors& expected, do
   }
 }
 
-class CutGptStatesTest : public ::testing::TestWithParam<NamedGpt> {};
-
-TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
+/// Saves a training on each layout, and loads each file on each layout.
+void expect_files_are_read_by_each_layout(const std::vector<GptLayout>& layouts, const GptOptions& options) {
   const TemporaryFolder folder;
-  const auto& options = GetParam().options;
   std::vector<std::string> files;
-  for (const auto& layout : kLayouts) {
+  for (const auto& layout : layouts) {
     SavedGptTraining saved(layout, options);
     saved.train(0, 2);
     files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
@@ -91,10 +89,10 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
       expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
   }
   for (size_t on = 0; on < files.size(); ++on) {
-    SavedGptTraining other(kLayouts[on], options);
+    SavedGptTraining other(layouts[on], options);
     for (size_t from = 0; from < files.size(); ++from) {
       if (!takes_pair(on, from, files.size())) continue;
-      SCOPED_TRACE(::testing::Message() << files[from] << " on " << kLayouts[on].str());
+      SCOPED_TRACE(::testing::Message() << files[from] << " on " << layouts[on].str());
       other.state.load(files[from]);
       other.state.save(folder.path() + "/again.pt", {});
       expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(files[from]), 0);
@@ -102,33 +100,21 @@ TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
   }
 }
 
+class CutGptStatesTest : public ::testing::TestWithParam<NamedGpt> {};
+
+TEST_P(CutGptStatesTest, CheckpointsOfEachMeshAreReadByEachOther) {
+  expect_files_are_read_by_each_layout(kLayouts, GetParam().options);
+}
+
 TEST_P(CutGptStatesTest, CheckpointsOfStagesAreReadByEachOther) {
-  const TemporaryFolder folder;
-  const auto& options = GetParam().options;
-  const std::vector<GptLayout> layouts{{"data=1"},
-                                       {"pipeline=2"},
-                                       {"pipeline=2,tensor=2"},
-                                       {"data=2,pipeline=2", 1},
-                                       {"pipeline=2,data=2", 2},
-                                       {"data=2,pipeline=2", 3},
-                                       {"data=2,pipeline=2,tensor=2", 3}};
-  std::vector<std::string> files;
-  for (const auto& layout : layouts) {
-    SavedGptTraining saved(layout, options);
-    saved.train(0, 2);
-    files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
-    saved.state.save(files.back(), {});
-    expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
-  }
-  for (const auto& layout : layouts) {
-    SavedGptTraining other(layout, options);
-    for (const auto& file : files) {
-      SCOPED_TRACE(::testing::Message() << file << " on " << layout.str());
-      other.state.load(file);
-      other.state.save(folder.path() + "/again.pt", {});
-      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(file), 0);
-    }
-  }
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"pipeline=2"},
+                                        {"pipeline=2,tensor=2"},
+                                        {"data=2,pipeline=2", 1},
+                                        {"pipeline=2,data=2", 2},
+                                        {"data=2,pipeline=2", 3},
+                                        {"data=2,pipeline=2,tensor=2", 3}},
+                                       GetParam().options);
 }
 
 TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
