@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """train_gpt with a model that is cut into stages: it trains as one device does, and its checkpoints move between meshes."""
 
+import json
 import unittest
 
 import workers
@@ -63,6 +64,18 @@ class ParityTest(ParityCase):
         self.assertEqual(test_losses(result.stdout), self.losses)
 
 
+class RecordTest(Case):
+    def test_the_times_of_a_step_are_recorded_and_drawn(self):
+        train(*TINY, "--steps", 6, "--test-every", 6, *STAGES, "--run-dir", self.folder)
+        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        step = next(row for row in rows if row["kind"] == "pipeline")
+        self.assertEqual((step["step"], step["ranks"], step["micro_batches"]), (3, 2, 8))
+        self.assertTrue(0 < step["bubble"] < 1)
+        measured = [row for row in rows if row["kind"] == "pipeline_action"]
+        self.assertEqual({row["rank"] for row in measured}, {0, 1})
+        self.assertIn("<h2>Pipeline</h2>", (self.folder / "report.html").read_text(encoding="utf-8"))
+
+
 class Gpt2Test(Case):
     def test_samples_and_weights_of_gpt2s_family_are_those_of_one_device(self):
         training = [*TINY, "--family", "gpt2", "--steps", 12, "--test-every", 6, "--global-batch-size", 4,
@@ -88,7 +101,7 @@ class UsageTest(Case):
     def test_flags_that_do_not_go_together_are_refused(self):
         self.assertIn("--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline, but got data=1",
                       self.refused("--pipeline-schedule", "gpipe"))
-        self.assertIn("--stages-per-rank: expected it with --pipeline-schedule interleaved only",
+        self.assertIn("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 3))
         self.assertIn("--experts 2: expected none with the axis pipeline of --mesh pipeline=2",
                       self.refused(*STAGES, "--experts", 2))

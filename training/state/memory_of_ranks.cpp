@@ -75,9 +75,8 @@ MemoryParts measured_parts(const torch::nn::Module& module, const torch::optim::
 /// Returns whether other ranks alone compute with the unit, which has given its parts up.
 bool is_of_other_stages(const ShardedModule& unit) {
   const auto parts = unit.parameters();
-  return std::all_of(parts.begin(), parts.end(), [](const auto& part) {
-    return part.numel() == 0 && !axis_of_stages(part).empty();
-  });
+  return std::all_of(parts.begin(), parts.end(),
+                     [](const auto& part) { return part.numel() == 0 && !axis_of_stages(part).empty(); });
 }
 
 bool has_parameter_servers(const Strategy& strategy) {

@@ -11,6 +11,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/models/gpt/cut_gpts.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kStagedSteps = 10;
+constexpr int kStagedSteps = compared_steps(10);
 constexpr double kStagedTolerance = 1e-12;
 
 struct StagedGptCase {
@@ -70,8 +71,7 @@ const std::vector<StagedGptCase> kStagedCases{{"pipeline=2", "gpipe"},
                                               {"pipeline=2,data=2", "1f1b", 2},
                                               {"data=2,pipeline=2", "zb-v", 3}};
 
-INSTANTIATE_TEST_SUITE_P(Families, StagedGptTest,
-                         testing::Combine(testing::ValuesIn(cut_gpts()), testing::ValuesIn(kStagedCases)),
+INSTANTIATE_TEST_SUITE_P(Families, StagedGptTest, testing::ValuesIn(pairs_to_test(cut_gpts(), kStagedCases)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   std::get<1>(info.param).str();
