@@ -34,9 +34,8 @@ def weights_of(folder):
 
 
 def epochs_of(output):
-    """The printed loss and accuracies of each epoch, and the last test loss."""
-    lines = re.findall(r"^epoch \d+/\d+  loss \S+  accuracy \S+  test accuracy \S+", output, re.MULTILINE)
-    return lines + re.findall(r"test loss (\S+)", output)
+    """The printed loss and accuracies of each epoch."""
+    return re.findall(r"^epoch \d+/\d+  loss \S+  accuracy \S+  test accuracy \S+", output, re.MULTILINE)
 
 
 class Case(unittest.TestCase):
@@ -56,7 +55,7 @@ class Case(unittest.TestCase):
 
     def train(self, name, *arguments):
         output = self.finish(self.start(*arguments, "--backup-dir", self.folder / name))
-        self.assertGreater(len(epochs_of(output)), 1, output)
+        self.assertGreater(len(epochs_of(output)), 0, output)
         return output
 
     def check_weights(self, name, other, tolerance):
@@ -68,6 +67,7 @@ class Case(unittest.TestCase):
             self.assertLessEqual(max(abs(a - b) for a, b in zip(values, expected[parameter])), tolerance * scale, parameter)
 
     def check_like(self, reference, *layouts, tolerance=1e-12):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         expected = self.train("reference", *reference)
         for number, layout in enumerate(layouts):
             with self.subTest(layout):
@@ -143,7 +143,7 @@ class ParityTest(Case):
                 self.finish(self.start(*training, *begin, "--backup-dir", self.folder / name, environment=environment), code=1)
                 output = self.train(name, *training, *end)
                 self.assertIn("resumes after step 7 from ", output)
-                self.assertEqual(epochs_of(output)[-1], epochs_of(expected)[-1])
+                self.assertEqual(epochs_of(output), epochs_of(expected))
                 self.check_weights(name, "reference", 1e-12)
 
     def test_a_recorded_run(self):
@@ -182,7 +182,7 @@ class UsageTest(Case):
     def test_flags_that_do_not_go_together(self):
         self.assertIn("--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline",
                       self.refused("--pipeline-schedule", "gpipe"))
-        self.assertIn("--stages-per-rank: expected it with --pipeline-schedule interleaved only",
+        self.assertIn("--stages-per-rank 2: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 2))
         self.assertIn("--pipeline-schedule: expected one of gpipe, 1f1b, interleaved, zb-h1, zb-v, but got '2f2b'",
                       self.refused(*STAGES, "--pipeline-schedule", "2f2b"))

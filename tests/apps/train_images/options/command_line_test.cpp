@@ -201,7 +201,7 @@ TEST(CommandLine, ReadsTheSchedulesOfPipelines) {
   const auto options = options_of({"--pipeline-schedule", "interleaved", "--stages-per-rank", "3"});
   EXPECT_EQ(options.stages_per_rank, 3);
   EXPECT_THAT(refusal({"--stages-per-rank", "3"}),
-              HasSubstr("--stages-per-rank: expected it with --pipeline-schedule interleaved only"));
+              HasSubstr("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only"));
   EXPECT_THAT(refusal({"--pipeline-schedule", "2f2b"}), HasSubstr("but got '2f2b'"));
 }
 

@@ -128,7 +128,7 @@ TEST(TrainSettings, RepeatARunWhateverItsFlagsWere) {
   const auto flags = train_flags(kStrategies).flags;
   std::set<std::string> tried;
   int runs = 0;
-  for (int attempt = 0; attempt < 20000 && runs < 400; ++attempt) {
+  for (int attempt = 0; attempt < 30000 && runs < 400; ++attempt) {
     Words arguments;
     for (const auto& flag : flags) {
       if (flag.role == FlagRole::kAction || random() % 4 != 0) continue;
