@@ -9,8 +9,6 @@
 namespace lockstep::apps {
 namespace {
 
-constexpr const char* kPipelineAxis = "pipeline";
-
 bool is_interleaved(const PipelineChoice& choice) {
   return choice.pipeline_schedule == "interleaved";
 }

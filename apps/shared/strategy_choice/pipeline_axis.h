@@ -10,6 +10,8 @@
 
 namespace lockstep::apps {
 
+inline constexpr const char* kPipelineAxis = "pipeline";
+
 /// Returns the axis of the mesh whose ranks have the stages of a pipeline: "pipeline". Empty if it has none
 /// of several ranks.
 std::string axis_of_pipeline(const Mesh& mesh);
