@@ -221,7 +221,7 @@ class ImageLoop : public StrategyLoop {
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
   // All workers cut the same initial values.
-  if (options.sharding == 3 || options.tensor > 1) torch::manual_seed(1);
+  if (options.sharding == 3 || options.tensor > 1 || options.pipeline > 1) torch::manual_seed(1);
   if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
   return std::make_unique<SameBatchLoop>(workload, options);
 }

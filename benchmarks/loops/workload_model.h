@@ -33,7 +33,7 @@ class WorkloadModelImpl : public torch::nn::Cloneable<WorkloadModelImpl> {
   /// Returns the mean of losses(), as LibTorch computes it at once.
   torch::Tensor mean_loss(const torch::data::Example<>& batch);
 
-  bool has_stages() const { return !tokens_.is_empty() && tokens_->stages() != nullptr; }
+  bool has_stages() { return !tokens_.is_empty() && tokens_->stages() != nullptr; }
   /// Returns the loss of each example, without gradients, after going backward through their mean. Only of a
   /// model that has stages.
   torch::Tensor forward_backward(ReplicaContext& replica, const torch::data::Example<>& batch);
