@@ -540,10 +540,16 @@ int PipelineStages::rank_of_block(size_t block) const {
 }
 
 bool PipelineStages::is_training() const {
-  return std::any_of(blocks_.begin(), blocks_.end(), [](const PipelineBlock& block) {
-    return std::any_of(block.modules.begin(), block.modules.end(),
-                       [](const auto& module) { return module->is_training(); });
-  });
+  // Layers whose statistics are measured train inside of modules that do not.
+  for (const auto& block : blocks_) {
+    for (const auto& root : block.modules) {
+      const auto modules = root->modules();
+      if (std::any_of(modules.begin(), modules.end(),
+                      [](const auto& module) { return module->is_training(); }))
+        return true;
+    }
+  }
+  return false;
 }
 
 ReplicaBackends PipelineStages::backends() const {
@@ -641,7 +647,9 @@ torch::Tensor PipelineStages::forward(
     const torch::Tensor& input, const torch::Tensor& target,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& finish) {
   if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
-  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, options_.micro_batches));
+  // Statistics of layers that train are then those of all examples, as in a forward on one device.
+  const int most = is_training() ? 1 : options_.micro_batches;
+  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
   return run_forward(forward_schedule_of(count), input, target,
                      {.losses = finish, .returns_outputs = !finish});
 }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
-#include "lockstep/apps/train_gpt/training/gpt_axes.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
 #include "lockstep/apps/train_gpt/training/gpt_pipeline_times.h"
 #include "lockstep/apps/train_gpt/training/gpt_routing.h"
