@@ -42,6 +42,7 @@ constexpr std::array kKnownParts{
     KnownPart{"memory", kOnCpu, kOnCpu},
     KnownPart{"sharding", kEverywhere, 0},
     KnownPart{"tensor", kOnCpu | kOnSeveralGpus, 0, BenchmarkModel::kGpt},
+    KnownPart{"pipeline", kOnCpu, 0, BenchmarkModel::kGpt},
     KnownPart{"recompute", kOnCpu | kOnOneGpu, 0, BenchmarkModel::kGpt},
     KnownPart{"start", kEverywhere, kOnCpu},
     // Each worker has a GPU of its own: NCCL does not connect processes that share one.
@@ -52,6 +53,8 @@ constexpr std::array kKnownParts{
     KnownPart{"ops", kEverywhere, kOnOneGpu | kOnSeveralGpus},
     KnownPart{"profile", kOnCpu | kOnOneGpu, kOnOneGpu},
 };
+
+constexpr std::array<const char*, 5> kSchedules{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 
 unsigned place_of(const Workload& workload) {
   if (workload.gpus.empty()) return kOnCpu;
@@ -112,6 +115,8 @@ cxxopts::Options describe_flags() {
     ("cuda-graph", "with --gpus: Lockstep captures its steps as CUDA graphs, its peers do not")
     ("images", "a folder or zip with a folder of images a class, for the parts images and profile", cxxopts::value<std::string>()->default_value(""))
     ("dense-head", "train the head of average pooling and two dense layers, where no peer decides it")
+    ("schedules", "schedules of pipelines that pipeline compares: gpipe, 1f1b, interleaved, zb-h1 or zb-v (default: 1f1b,zb-h1)", cxxopts::value<std::vector<std::string>>())
+    ("micro-batches", "parts of a batch in a pipeline", number(defaults.workload.micro_batches))
     ("bucket-mebibytes", "bucket caps that bucket_caps compares (default: 1,2,4,8,25)", cxxopts::value<std::vector<int>>());
   flags.add_options("How long")
     ("pairs", "alternating pairs of a ratio; at least 6", number(defaults.num_pairs))
@@ -129,6 +134,7 @@ cxxopts::Options describe_flags() {
     ("serve", "be the job bare, mirrored, independent, workers or worker for another speed_benchmark", cxxopts::value<std::string>()->default_value(""))
     ("sharding", "the stage of sharding, 0 to 3, of a job mirrored, workers or worker", number(defaults.sharding))
     ("tensor", "the ranks that a GPT is cut among, of a job mirrored, workers or worker", number(defaults.tensor))
+    ("pipeline", "the ranks that a GPT's layers are divided among, of a job mirrored, workers or worker", number(defaults.pipeline))
     ("help", "print this");
   // clang-format on
   return flags;
@@ -195,6 +201,41 @@ std::set<std::string> parse_parts(const cxxopts::ParseResult& flags, const Workl
   return {given.begin(), given.end()};
 }
 
+void check_pipeline_job(const BenchmarkOptions& options) {
+  const auto refuse = [](const std::string& text) { throw std::invalid_argument(text); };
+  if (options.serve.empty()) refuse("--pipeline: expected --serve with it; --parts pipeline compares it");
+  if (options.workload.model != BenchmarkModel::kGpt) {
+    refuse(std::string("--pipeline: expected --model gpt with it, but got ") + options.workload.model_name());
+  }
+  if (options.tensor > 1)
+    refuse("--pipeline: expected no --tensor with it, but got " + std::to_string(options.tensor));
+  if (options.sharding > 0)
+    refuse("--pipeline: expected no --sharding with it, but got " + std::to_string(options.sharding));
+  if (options.schedules.size() != 1) {
+    refuse("--schedules: expected one with --pipeline, but got " + std::to_string(options.schedules.size()));
+  }
+}
+
+void take_pipelines(const cxxopts::ParseResult& flags, BenchmarkOptions& options) {
+  options.workload.micro_batches = static_cast<int>(at_least(flags, "micro-batches", 1));
+  if (flags.count("schedules") > 0) options.schedules = flags["schedules"].as<std::vector<std::string>>();
+  for (const auto& name : options.schedules) {
+    if (std::find(kSchedules.begin(), kSchedules.end(), name) != kSchedules.end()) continue;
+    throw std::invalid_argument("--schedules: expected gpipe, 1f1b, interleaved, zb-h1 or zb-v, but got '" +
+                                name + "'");
+  }
+  options.pipeline = static_cast<int>(at_least(flags, "pipeline", 1));
+  if (options.pipeline > 1) check_pipeline_job(options);
+  options.workload.schedule = options.schedules.front();
+  if (!options.parts.contains("pipeline") && options.pipeline == 1) return;
+  // PyTorch's pipelines take equal parts only.
+  if (options.workload.global_batch_size % options.workload.micro_batches != 0) {
+    throw std::invalid_argument("--micro-batches: expected a number that divides --global-batch-size (" +
+                                std::to_string(options.workload.global_batch_size) + "), but got " +
+                                std::to_string(options.workload.micro_batches));
+  }
+}
+
 }  // namespace
 
 std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
@@ -244,6 +285,7 @@ std::optional<BenchmarkOptions> parse_options(int argc, char** argv) {
   options.tensor = static_cast<int>(at_least(flags, "tensor", 1));
   if (options.tensor > 1 && options.serve.empty())
     throw std::invalid_argument("--tensor: expected --serve with it; --parts tensor compares it");
+  take_pipelines(flags, options);
   if (options.workload.global_batch_size % options.num_replicas != 0) {
     throw std::invalid_argument("--global-batch-size: expected a multiple of --replicas (" +
                                 std::to_string(options.num_replicas) + "), but got " +

@@ -33,6 +33,10 @@ void compare_sharding(const BenchmarkOptions& options, Report& report);
 /// One replica of a GPT that is cut among all ranks against a replica on each: in this process, and as
 /// workers, which are also compared with PyTorch's parallelize_module (if there is a Python that has it).
 void compare_tensor(const BenchmarkOptions& options, Report& report);
+/// One replica of a GPT whose layers are stages of a pipeline against a replica on each rank: in this
+/// process, and as workers, which are also compared with PyTorch's pipelines (if there is a Python that has
+/// them) after both have computed the same losses.
+void compare_pipelines(const BenchmarkOptions& options, Report& report);
 /// One replica that computes each block of the GPT again in backward, against one that keeps the activations.
 void compare_recomputation(const BenchmarkOptions& options, Report& report);
 /// A peer's job against the same job of ours: one process of ours and of TensorFlow's, of PyTorch's one for

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -9,6 +10,15 @@
 #include "lockstep/benchmarks/remote_training.h"
 
 namespace lockstep::benchmarks {
+
+namespace {
+
+constexpr int kComparedLosses = 3;
+// Adam's first steps move each weight by as much, whatever the size of its gradient, so that rounding errors
+// of small ones count.
+constexpr double kLossTolerance = 1e-4;
+
+}  // namespace
 
 WorkDone work_of(const BenchmarkOptions& options) {
   const Workload& workload = options.workload;
@@ -36,8 +46,15 @@ OwnJob sharded_workers_job(const BenchmarkOptions& options, const Workload& work
   return {c10::str(job.title, ", sharding stage ", stage), with_sharding(std::move(job.command), stage)};
 }
 
+void check_losses(const std::string& name, int step, double other, double own) {
+  tell(c10::str("loss of step ", step, ": ", own, ", of ", name, " ", other));
+  if (std::abs(own - other) <= kLossTolerance * std::abs(other)) return;
+  throw std::runtime_error(c10::str("[benchmark] expected the same losses on both sides, but in step ", step,
+                                    " that of ", name, " is ", other, " and Lockstep's ", own));
+}
+
 void compare_own_job(const BenchmarkOptions& options, const OwnJob& own_job, const std::string& name,
-                     const Command& other_job, std::optional<Bar> bar, Report& report) {
+                     const Command& other_job, std::optional<Bar> bar, Report& report, bool compares_losses) {
   tell("starting " + name);
   RemoteTraining other(other_job);
   tell("starting " + own_job.title);
@@ -46,6 +63,11 @@ void compare_own_job(const BenchmarkOptions& options, const OwnJob& own_job, con
     throw std::runtime_error(c10::str("[benchmark] expected the same model on both sides, but ", name,
                                       " trains ", other.num_parameters(), " parameters and Lockstep ",
                                       own.num_parameters()));
+  }
+  for (int step = 1; compares_losses && step <= kComparedLosses; ++step) {
+    check_losses(name, step, other.loss(), own.loss());
+    other.seconds_for(1);
+    own.seconds_for(1);
   }
   report.add_speed(own_job.title, name, measure_seconds(options, other, own), work_of(options), bar);
 }

@@ -45,9 +45,15 @@ OwnJob workers_job(const BenchmarkOptions& options, const Workload& workload);
 OwnJob sharded_workers_job(const BenchmarkOptions& options, const Workload& workload, int stage);
 
 /// Compares a job of ours with another one, called `name`, and adds the row to the report. Throws
-/// std::runtime_error if the two do not train equally many parameters.
+/// std::runtime_error if the two do not train equally many parameters, and if their first losses are to be
+/// compared and differ.
 void compare_own_job(const BenchmarkOptions& options, const OwnJob& own_job, const std::string& name,
-                     const Command& other_job, std::optional<Bar> bar, Report& report);
+                     const Command& other_job, std::optional<Bar> bar, Report& report,
+                     bool compares_losses = false);
+
+/// Throws std::runtime_error naming the other program unless the losses of a step are the same but for
+/// rounding.
+void check_losses(const std::string& name, int step, double other, double own);
 
 /// Returns the workload with the head of torchvision's model.
 Workload torch_workload(const BenchmarkOptions& options);

@@ -70,6 +70,23 @@ Command with_tensor_axis(Command job, int ranks) {
   return job;
 }
 
+Command with_pipeline_axis(Command job, const Workload& workload, int ranks) {
+  job.arguments.insert(job.arguments.end(),
+                       {"--pipeline", std::to_string(ranks), "--schedules", workload.schedule,
+                        "--micro-batches", std::to_string(workload.micro_batches)});
+  return job;
+}
+
+std::string torch_schedule(const Workload& workload) {
+  return workload.schedule.starts_with("zb-") ? "1f1b" : workload.schedule;
+}
+
+Command with_torch_pipeline(Command job, const Workload& workload) {
+  job.arguments.insert(job.arguments.end(), {"--pipeline", torch_schedule(workload), "--micro-batches",
+                                             std::to_string(workload.micro_batches)});
+  return job;
+}
+
 Command with_torch_tensor(Command job) {
   job.arguments.emplace_back("--tensor");
   return job;

@@ -39,6 +39,10 @@ double RemoteTraining::seconds_for(int steps) {
   return ask(std::to_string(steps));
 }
 
+double RemoteTraining::loss() {
+  return ask("loss");
+}
+
 int64_t RemoteTraining::peak_memory_bytes() {
   return static_cast<int64_t>(ask("peak_memory"));
 }

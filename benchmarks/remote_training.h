@@ -10,7 +10,8 @@ namespace lockstep::benchmarks {
 ///
 /// The job prints `ready <trainable parameters>` when its first step is done. Then it answers each line that
 /// it reads: a number of steps with the seconds that they took, `peak_memory` with the largest resident set
-/// so far in bytes. It ends with its input.
+/// so far in bytes, and, if the job trains a pipeline, `loss` with the loss of the last step. It ends with
+/// its input.
 class RemoteTraining {
  public:
   /// Starts the job and blocks until its first step is done.
@@ -23,6 +24,8 @@ class RemoteTraining {
   /// Trains, and returns the job's own measure of the time.
   double seconds_for(int steps);
   int64_t peak_memory_bytes();
+  /// Returns the loss of the last step.
+  double loss();
 
  private:
   double ask(const std::string& request);

@@ -1,5 +1,6 @@
 #include "lockstep/benchmarks/serve.h"
 
+#include <iomanip>
 #include <iostream>
 #include <stdexcept>
 
@@ -15,8 +16,10 @@ using measurement::peak_memory_bytes;
 
 std::unique_ptr<TrainingLoop> make_loop(const BenchmarkOptions& options) {
   if (options.serve == "bare") return make_bare_loop(options.workload);
-  const StrategyLoopOptions of_strategy{
-      .num_replicas = options.num_replicas, .tensor = options.tensor, .sharding = options.sharding};
+  const StrategyLoopOptions of_strategy{.num_replicas = options.num_replicas,
+                                        .tensor = options.tensor,
+                                        .pipeline = options.pipeline,
+                                        .sharding = options.sharding};
   if (options.serve == "mirrored") return make_strategy_loop(options.workload, of_strategy);
   if (options.serve == "independent") return make_independent_loops(options.workload, options.num_replicas);
   if (options.serve == "workers") return make_workers_loop(options.workload, of_strategy);
@@ -34,6 +37,8 @@ void serve(const BenchmarkOptions& options) {
   for (std::string request; std::getline(std::cin, request);) {
     if (request == "peak_memory") {
       std::cout << peak_memory_bytes() << std::endl;
+    } else if (request == "loss") {
+      std::cout << std::setprecision(9) << loop->last_loss() << std::endl;
     } else {
       std::cout << loop->seconds_for(std::stoi(request)) << std::endl;
     }

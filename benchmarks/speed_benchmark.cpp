@@ -75,6 +75,7 @@ std::exception_ptr measure(const BenchmarkOptions& options, Report& report) {
       {"memory", compare_memory},
       {"sharding", compare_sharding},
       {"tensor", compare_tensor},
+      {"pipeline", compare_pipelines},
       {"recompute", compare_recomputation},
       {"start", measure_starts},
       {"workers", compare_workers},

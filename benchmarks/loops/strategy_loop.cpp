@@ -3,7 +3,9 @@
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "lockstep/datasets/images/image_folder.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
@@ -19,6 +21,11 @@ using Batch = torch::data::Example<>;
 torch::Tensor train_step(ReplicaContext& replica, WorkloadModel& model, FusedAdamW& optimizer,
                          const torch::ScalarType& dtype, const bool& overlaps, const Batch& batch) {
   optimizer.zero_grad();
+  if (model->has_stages()) {
+    const auto losses = model->forward_backward(replica, batch);
+    replica.apply_gradients(optimizer);
+    return losses.mean();
+  }
   torch::Tensor losses;
   {
     const auto cast = replica.autocast(dtype);
@@ -73,11 +80,13 @@ StrategyOptions strategy_options(const Workload& workload, const StrategyLoopOpt
   StrategyOptions result;
   if (share_a_gpu(workload, options)) result.replicas_per_device = options.num_replicas;
   if (options.bucket_bytes) result.buckets.bucket_bytes = *options.bucket_bytes;
-  if (options.tensor > 1) {
-    if (options.num_replicas % options.tensor != 0)
-      throw std::invalid_argument(c10::str("[benchmark] expected a multiple of ", options.tensor,
-                                           " ranks for the axis tensor, but got ", options.num_replicas));
-    result.mesh = Mesh{{"data", options.num_replicas / options.tensor}, {"tensor", options.tensor}};
+  for (const auto& [axis, ranks] :
+       {std::pair("tensor", options.tensor), std::pair("pipeline", options.pipeline)}) {
+    if (ranks == 1) continue;
+    if (options.num_replicas % ranks != 0)
+      throw std::invalid_argument(c10::str("[benchmark] expected a multiple of ", ranks,
+                                           " ranks for the axis ", axis, ", but got ", options.num_replicas));
+    result.mesh = Mesh{{"data", options.num_replicas / ranks}, {axis, ranks}};
   }
   result.sharding.stage = options.sharding;
   result.communication.gradient_compression = make_gradient_compression(options.gradient_compression);
@@ -105,6 +114,8 @@ class StrategyLoop : public TrainingLoop {
         strategy_(make_strategy(workload, options)),
         model_(strategy_->scope([&](ReplicaContext& replica) {
           if (options.tensor > 1) return WorkloadModel(workload, replica.axis("tensor"));
+          if (options.pipeline > 1)
+            return WorkloadModel(WorkloadModelImpl::in_stages(workload, replica.axis("pipeline")));
           const auto& sharding = strategy_->sharding();
           return WorkloadModel(workload, sharding.stage == 3
                                              ? units_of_blocks(along(replica.axis(sharding.axis)))
@@ -116,8 +127,16 @@ class StrategyLoop : public TrainingLoop {
 
   void run(int steps) override {
     for (int i = 0; i < steps; ++i)
-      strategy_->run(step_, model_, optimizer_, dtype_of(workload_), overlaps_, next_batch());
+      losses_ = strategy_->run(step_, model_, optimizer_, dtype_of(workload_), overlaps_, next_batch());
     synchronize(strategy_->devices());
+  }
+  double last_loss() override {
+    if (strategy_->num_replicas_in_sync() > 1)
+      throw std::invalid_argument(
+          c10::str("[benchmark] expected one replica, whose loss is known here, "
+                   "but got ",
+                   strategy_->num_replicas_in_sync()));
+    return losses_.value().local_values().front().item<double>();
   }
   int64_t num_parameters() const override { return count_parameters(*model_.primary()); }
 
@@ -132,6 +151,7 @@ class StrategyLoop : public TrainingLoop {
   Mirrored<WorkloadModel> model_;
   Mirrored<FusedAdamW> optimizer_;
   CudaGraph<decltype(&train_step)> step_;
+  std::optional<PerReplica<torch::Tensor>> losses_;  // of the last step
 };
 
 /// Trains on one random batch over and over.
@@ -201,7 +221,7 @@ class ImageLoop : public StrategyLoop {
 std::unique_ptr<TrainingLoop> make_strategy_loop(const Workload& workload,
                                                  const StrategyLoopOptions& options) {
   // All workers cut the same initial values.
-  if (options.sharding == 3 || options.tensor > 1) torch::manual_seed(1);
+  if (options.sharding == 3 || options.tensor > 1 || options.pipeline > 1) torch::manual_seed(1);
   if (!workload.images.empty()) return std::make_unique<ImageLoop>(workload, options);
   return std::make_unique<SameBatchLoop>(workload, options);
 }

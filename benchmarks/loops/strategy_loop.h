@@ -10,10 +10,12 @@
 namespace lockstep::benchmarks {
 
 struct StrategyLoopOptions {
-  /// Threads or workers. With `tensor`, that many of them make a replica.
+  /// Threads or workers. With `tensor` or `pipeline`, that many of them make a replica.
   int num_replicas = 1;
   /// Ranks that a GPT is cut among.
   int tensor = 1;
+  /// Ranks that a GPT's layers are divided among as stages. 1: it has no stages.
+  int pipeline = 1;
   /// Of the gradients; none: the library's default.
   std::optional<int64_t> bucket_bytes;
   /// Of gradients between processes, as make_gradient_compression() names it.

@@ -113,6 +113,10 @@ class IndependentLoops : public TrainingLoop {
 
 }  // namespace
 
+double TrainingLoop::last_loss() {
+  throw std::invalid_argument("[benchmark] expected a job mirrored, workers or worker to ask for its loss");
+}
+
 double TrainingLoop::seconds_for(int steps) {
   const auto begin = std::chrono::steady_clock::now();
   run(steps);

@@ -21,6 +21,9 @@ class TrainingLoop {
   virtual void run(int steps) = 0;
   /// Trainable ones, of one replica.
   virtual int64_t num_parameters() const = 0;
+  /// Returns the loss of the last step. Throws std::invalid_argument if no thread of this process has all of
+  /// it.
+  virtual double last_loss();
 
   double seconds_for(int steps);
 };

@@ -20,6 +20,7 @@ Command worker_job(const Workload& workload, const StrategyLoopOptions& options)
     flags.insert(flags.end(), {"--gradient-compression", options.gradient_compression});
   if (options.sharding > 0) job = with_sharding(std::move(job), options.sharding);
   if (options.tensor > 1) job = with_tensor_axis(std::move(job), options.tensor);
+  if (options.pipeline > 1) job = with_pipeline_axis(std::move(job), workload, options.pipeline);
   if (!options.overlaps) flags.emplace_back("--no-overlap");
   return job;
 }
@@ -47,6 +48,7 @@ class WorkersLoop : public TrainingLoop {
   }
 
   int64_t num_parameters() const override { return own_->num_parameters(); }
+  double last_loss() override { return own_->last_loss(); }
 
  private:
   LocalCluster cluster_;

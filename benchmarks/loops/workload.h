@@ -33,6 +33,10 @@ struct Workload {
   bool cuda_graph = false;
   /// The GPT computes each block again in backward.
   bool recompute = false;
+  /// Of a GPT whose layers are stages of a pipeline: parts of a replica's batch, and the order in which the
+  /// ranks compute them (see make_pipeline_schedule()).
+  int micro_batches = 4;
+  std::string schedule = "1f1b";
   /// A class folder or zip of images to train on, instead of one random batch over and over.
   std::string images;
 

@@ -1,8 +1,14 @@
 #include "lockstep/benchmarks/loops/workload_model.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/strategies/pipeline/pipeline_schedule.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -15,6 +21,20 @@ GptOptions gpt_options(const Workload& workload) {
           .width = workload.width};
 }
 
+/// Returns the first block of each stage but the first. Blocks are the embeddings, the layers and the head.
+std::vector<size_t> cuts_of(const Workload& workload, int ranks) {
+  const int stages = make_pipeline_schedule(workload.schedule, ranks, workload.micro_batches).num_stages();
+  if (workload.num_layers < stages) {
+    throw std::invalid_argument("[benchmark] expected at least a layer for each of " +
+                                std::to_string(stages) + " stages, but got " +
+                                std::to_string(workload.num_layers));
+  }
+  std::vector<size_t> cuts;
+  for (int stage = 1; stage < stages; ++stage)
+    cuts.push_back(static_cast<size_t>(1 + workload.num_layers * stage / stages));
+  return cuts;
+}
+
 }  // namespace
 
 WorkloadModelImpl::WorkloadModelImpl(Workload workload, PartWrapper wrap)
@@ -25,6 +45,33 @@ WorkloadModelImpl::WorkloadModelImpl(Workload workload, PartWrapper wrap)
 WorkloadModelImpl::WorkloadModelImpl(Workload workload, const ReplicaAxis& axis)
     : workload_(std::move(workload)) {
   take_tokens(Gpt(gpt_options(workload_), axis));
+}
+
+WorkloadModelImpl::WorkloadModelImpl(Workload workload, const GptAxes& axes)
+    : workload_(std::move(workload)) {
+  take_tokens(Gpt(gpt_options(workload_), axes));
+}
+
+std::shared_ptr<WorkloadModelImpl> WorkloadModelImpl::in_stages(Workload workload, const ReplicaAxis& axis) {
+  const GptAxes axes{.stages = &axis,
+                     .pipeline = {.schedule = workload.schedule,
+                                  .micro_batches = workload.micro_batches,
+                                  .cuts = cuts_of(workload, axis.size())}};
+  std::shared_ptr<WorkloadModelImpl> model(new WorkloadModelImpl(std::move(workload), axes));
+  model->draw_known_weights();
+  return model;
+}
+
+/// Biases and norms have values without randomness already.
+void WorkloadModelImpl::draw_known_weights() {
+  const torch::NoGradGuard no_grad;
+  uint64_t number = 0;
+  for (const auto& parameter : parameters()) {
+    if (parameter.dim() < 2) continue;
+    const auto generator = at::detail::createCPUGenerator(++number);
+    // Those of other ranks are empty.
+    if (parameter.numel() > 0) parameter.copy_(at::normal(0, 0.02, parameter.sizes(), generator));
+  }
 }
 
 void WorkloadModelImpl::reset() {
@@ -59,6 +106,12 @@ torch::Tensor WorkloadModelImpl::cross_entropy(const torch::data::Example<>& bat
 torch::Tensor WorkloadModelImpl::losses(const torch::data::Example<>& batch) {
   const auto losses = cross_entropy(batch, at::Reduction::None);
   return tokens_.is_empty() ? losses : losses.mean(1);
+}
+
+torch::Tensor WorkloadModelImpl::forward_backward(ReplicaContext& replica,
+                                                  const torch::data::Example<>& batch) {
+  const auto dtype = workload_.bfloat16 ? torch::kBFloat16 : torch::kFloat;
+  return tokens_->forward_backward(replica, batch.data, batch.target, dtype);
 }
 
 torch::Tensor WorkloadModelImpl::mean_loss(const torch::data::Example<>& batch) {

@@ -44,6 +44,24 @@ class Gpt(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+class Stage(nn.Module):
+    """Some of a Gpt's blocks, with what comes before the first or after the last of all."""
+
+    def __init__(self, network, begin, end):
+        super().__init__()
+        if begin == 0:
+            self.tokens, self.positions = network.tokens, network.positions
+        self.blocks = network.blocks[begin:end]
+        if end == len(network.blocks):
+            self.norm, self.head = network.norm, network.head
+
+    def forward(self, x):
+        if hasattr(self, "tokens"):
+            x = self.tokens(x) + self.positions.weight[: x.size(1)]
+        x = self.blocks(x)
+        return self.head(self.norm(x)) if hasattr(self, "head") else x
+
+
 def cut(model, mesh):
     """Heads and hidden features of each block are divided among the ranks of the mesh."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -59,6 +77,13 @@ def initialize(module):
         nn.init.normal_(module.weight, std=0.02)
     if getattr(module, "bias", None) is not None:
         nn.init.zeros_(module.bias)
+
+
+def draw_known_weights(model):
+    """Lockstep draws the same (workload_model.cpp), so that losses can be compared."""
+    tables = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    for number, table in enumerate(tables, start=1):
+        nn.init.normal_(table, std=0.02, generator=torch.Generator().manual_seed(number))
 
 
 def random_batch(sequences, sequence_length, device):

@@ -20,13 +20,16 @@ def parse_flags():
     return parser
 
 
-def serve(train, num_parameters):
+def serve(train, num_parameters, last_loss=None):
     """Answers requests until the input ends; train(steps) blocks until the steps are done."""
     train(1)
     print("ready", num_parameters, flush=True)
     for line in sys.stdin:
         if line.strip() == "peak_memory":
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+            continue
+        if line.strip() == "loss":
+            print(last_loss(), flush=True)
             continue
         begin = time.perf_counter()
         train(int(line))

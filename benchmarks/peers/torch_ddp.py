@@ -1,5 +1,6 @@
 """PyTorch's DistributedDataParallel: MobileNetV2, channels_last, fused Adam, random images; or a GPT, fused AdamW, random tokens.
-With --sharding, its ZeroRedundancyOptimizer beside it, or FSDP2 instead; with --tensor, its parallelize_module instead.
+With --sharding, its ZeroRedundancyOptimizer beside it, or FSDP2 instead; with --tensor, its parallelize_module instead; with
+--pipeline, its pipelining instead, which begins with known weights and answers `loss`, too.
 
 Needs torch, and torchvision for MobileNetV2. One process for each replica: on the CPU over Gloo with its share of the cores, on
 GPUs over NCCL with a GPU each. One replica on the CPU is the model alone. Rank 0, which reads the requests, starts the others.
@@ -19,12 +20,16 @@ import job
 
 SECONDS_BETWEEN_LINES = 20
 PR_SET_PDEATHSIG = 1
+ASKS_FOR_LOSS = -1  # in place of a number of steps
 
 parser = job.parse_flags()
 parser.add_argument("--compile", action="store_true", help="the model under torch.compile in its default mode")
 parser.add_argument("--sharding", choices=["none", "zero1", "fsdp2"], default="none",
                     help="divide the optimizer's state among the ranks, or parameters and gradients too: each block of a GPT a unit")
 parser.add_argument("--tensor", action="store_true", help="divide the layers of a GPT among the ranks, which have the same batch")
+parser.add_argument("--pipeline", choices=["gpipe", "1f1b", "interleaved"],
+                    help="divide the blocks of a GPT among the ranks, which run this schedule")
+parser.add_argument("--micro-batches", type=int, default=4, help="of a pipeline")
 parser.add_argument("--rank", type=int, default=0)
 parser.add_argument("--meeting-point", default="")
 flags = parser.parse_args()
@@ -55,13 +60,17 @@ if gpus:
     torch.cuda.set_device(device)
 else:
     torch.set_num_threads(max(1, os.cpu_count() // flags.replicas))
-torch.manual_seed(0 if flags.tensor else flags.rank)
+is_one_replica = flags.tensor or flags.pipeline is not None
+torch.manual_seed(0 if is_one_replica else flags.rank)
 dist.init_process_group("nccl" if gpus else "gloo", init_method=f"file://{flags.meeting_point}", rank=flags.rank, world_size=flags.replicas)
-shard = flags.global_batch_size // (1 if flags.tensor else flags.replicas)
+shard = flags.global_batch_size // (1 if is_one_replica else flags.replicas)
 if flags.model == "gpt":
     import gpt
 
     network = gpt.Gpt(flags.sequence_length, flags.layers, flags.width, is_to_be_cut=flags.tensor).to(device)
+    if flags.pipeline:
+        gpt.draw_known_weights(network)
+        torch.manual_seed(0)
     examples, targets = gpt.random_batch(shard, flags.sequence_length, device)
     weight_decay = 0.01
 else:
@@ -78,6 +87,19 @@ if flags.tensor:
 
     gpt.cut(network, init_device_mesh(device.type, (flags.replicas,)))
     model = network
+elif flags.pipeline:
+    from torch.distributed import pipelining
+
+    # ZB-V sends from a rank to itself, which Gloo does not do.
+    numbers = [flags.rank, flags.replicas + flags.rank] if flags.pipeline == "interleaved" else [flags.rank]
+    count = len(numbers) * flags.replicas
+    begins = [flags.layers * number // count for number in range(count + 1)]
+    model = torch.nn.ModuleList(gpt.Stage(network, begins[number], begins[number + 1]) for number in numbers)
+    del network
+    stages = [pipelining.PipelineStage(part, number, count, device) for part, number in zip(model, numbers)]
+    kinds = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B, "interleaved": pipelining.ScheduleInterleaved1F1B}
+    schedule = kinds[flags.pipeline](stages[0] if len(stages) == 1 else stages, flags.micro_batches,
+                                     loss_fn=lambda logits, micro: torch.nn.functional.cross_entropy(logits.flatten(0, -2), micro.flatten()))
 elif flags.sharding == "fsdp2":
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -103,8 +125,17 @@ else:
     optimizer = torch.optim.AdamW([{"params": group} for group in groups if group], **adamw)
 
 
+losses = []  # of the micro-batches of a pipeline's last step, on the rank that has the last stage
+
+
 def step():
     optimizer.zero_grad()
+    if flags.pipeline:
+        losses.clear()
+        inputs = [examples] if flags.rank == 0 else []
+        schedule.step(*inputs, **({"target": targets, "losses": losses} if flags.rank == flags.replicas - 1 else {}))
+        optimizer.step()
+        return
     with torch.autocast(device.type, torch.bfloat16, enabled=flags.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(examples).flatten(0, -2), targets.flatten())
     loss.backward()
@@ -116,6 +147,18 @@ def agree_on(steps):
     count = torch.tensor([steps], device=device)
     dist.broadcast(count, 0)
     return int(count)
+
+
+def last_loss():
+    """Of a pipeline, on every rank."""
+    loss = torch.stack(losses).detach().mean() if losses else torch.zeros([])
+    dist.broadcast(loss, flags.replicas - 1)
+    return float(loss)
+
+
+def ask_for_loss():
+    agree_on(ASKS_FOR_LOSS)
+    return last_loss()
 
 
 def train(steps):
@@ -142,7 +185,7 @@ if flags.rank == 0:
     try:
         if flags.compile:
             train_first_step()
-        job.serve(train, num_parameters)
+        job.serve(train, num_parameters, ask_for_loss)
         agree_on(0)
     finally:
         for other in others:
@@ -150,6 +193,8 @@ if flags.rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
 else:
     while steps := agree_on(0):
+        if steps == ASKS_FOR_LOSS:
+            last_loss()
         for _ in range(steps):
             step()
 dist.destroy_process_group()

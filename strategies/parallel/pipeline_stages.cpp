@@ -208,7 +208,11 @@ class PipelineStages::Work final : public PipelineWork {
     Kept& kept = this->kept(stage, micro_batch);
     const auto wait = wait_clock();
     const ActivationShape* shape = shapes().find(key_of(stage, micro_batch));
-    send(*backends_, shape->packed(std::exchange(kept.of_input, {})), rank_of(stage - 1));
+    const torch::Tensor gradient = std::exchange(kept.of_input, {});
+    // An input of integers has none, but the schedule has a place for it.
+    send(*backends_,
+         gradient.defined() ? shape->packed(gradient) : shape->empty_packed(input_.device()).zero_(),
+         rank_of(stage - 1));
   }
 
   void receive_gradient(int stage, int micro_batch) override {

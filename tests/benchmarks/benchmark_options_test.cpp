@@ -105,6 +105,34 @@ TEST(BenchmarkOptions, RefuseAPartWhereItMakesNoSense) {
   EXPECT_EQ(refusal_of_words({"--parts", "images"}), "--parts images: expected --images with it");
 }
 
+TEST(BenchmarkOptions, HaveSchedulesOfPipelines) {
+  const auto options = parse_words({"--model", "gpt", "--parts", "pipeline"});
+  EXPECT_THAT(options.schedules, ElementsAre("1f1b", "zb-h1"));
+  EXPECT_EQ(options.workload.micro_batches, 4);
+  const auto job = parse_words({"--serve", "workers", "--model", "gpt", "--pipeline", "2", "--schedules",
+                                "zb-v", "--micro-batches", "8"});
+  EXPECT_EQ(job.pipeline, 2);
+  EXPECT_EQ(job.workload.schedule, "zb-v");
+  EXPECT_EQ(job.workload.micro_batches, 8);
+  EXPECT_EQ(refusal_of_words({"--parts", "pipeline"}),
+            "--parts pipeline: expected --model gpt with it, but got mobilenet_v2");
+  EXPECT_EQ(refusal_of_words({"--parts", "pipeline", "--model", "gpt", "--gpus", "gpu:0,gpu:1"}),
+            "--parts pipeline: expected it on the CPU, but got --gpus gpu:0,gpu:1");
+  EXPECT_EQ(refusal_of_words({"--pipeline", "2"}),
+            "--pipeline: expected --serve with it; --parts pipeline compares it");
+  EXPECT_EQ(refusal_of_words({"--pipeline", "2", "--serve", "mirrored"}),
+            "--pipeline: expected --model gpt with it, but got mobilenet_v2");
+  EXPECT_EQ(refusal_of_words({"--pipeline", "2", "--serve", "mirrored", "--model", "gpt", "--tensor", "2"}),
+            "--pipeline: expected no --tensor with it, but got 2");
+  EXPECT_EQ(refusal_of_words({"--pipeline", "2", "--serve", "mirrored", "--model", "gpt"}),
+            "--schedules: expected one with --pipeline, but got 2");
+  EXPECT_EQ(refusal_of_words({"--schedules", "gpipe,2f1b"}),
+            "--schedules: expected gpipe, 1f1b, interleaved, zb-h1 or zb-v, but got '2f1b'");
+  EXPECT_EQ(refusal_of_words({"--model", "gpt", "--parts", "pipeline", "--micro-batches", "3"}),
+            "--micro-batches: expected a number that divides --global-batch-size (8), but got 3");
+  EXPECT_EQ(refusal_of_words({"--micro-batches", "0"}), "--micro-batches: expected at least 1, but got 0");
+}
+
 TEST(BenchmarkOptions, HaveGraphsOnGpusOnly) {
   EXPECT_TRUE(parse_words({"--gpus", "gpu:0", "--cuda-graph"}).workload.cuda_graph);
   EXPECT_EQ(refusal_of_words({"--cuda-graph"}),

@@ -111,6 +111,41 @@ TEST_F(BenchmarkParts, GivePyTorchARankOnEachOfSeveralGpus) {
   EXPECT_THAT(errors, HasSubstr("    starting PyTorch DDP, NCCL, fused Adam, torch.compile, 2 processes\n"));
 }
 
+constexpr const char* kSmallPipeline =
+    "--model gpt --parts pipeline --schedules gpipe --layers 2 --width 64 --sequence-length 8 "
+    "--global-batch-size 2 --micro-batches 2 --pairs 6 --steps 1 --warm-up-steps 1";
+
+TEST_F(BenchmarkParts, PipelineComparesThreadsAndWorkersWithReplicas) {
+  const auto json = run_benchmark(kSmallPipeline).json;
+  std::map<std::string, std::string> others;
+  for (const auto& row : json["ratios"]) {
+    others[row["lockstep"]] = row["against"];
+    EXPECT_GT(row["ratio"], 0) << row;
+  }
+  const std::map<std::string, std::string> expected{
+      {"1 replica of 2 ranks, pipeline=2, gpipe of 2", "2 replicas, data=2"},
+      {"2 workers of a replica, pipeline=2, gpipe of 2", "2 workers of 1 replica each, data=2"}};
+  EXPECT_EQ(others, expected);
+  EXPECT_EQ(reasons_in(json)["a pipeline of workers against PyTorch"], "no --peer-torch-python");
+}
+
+TEST_F(BenchmarkParts, PeersOfAPipelineMustComputeTheSameLosses) {
+  constexpr int kParameters = (256 + 8) * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + 256 * 64;
+  const std::string python = folder_ + "/python";
+  const std::string calls = folder_ + "/calls";
+  std::ofstream(folder_ + "/torch_ddp.py") << "";
+  std::ofstream(python) << "#!/bin/sh\nshift\necho \"$@\" >>" << calls << "\necho ready " << kParameters
+                        << "\nwhile read line; do echo 1.5; done\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const auto json =
+      run_benchmark(std::string(kSmallPipeline) + " --peers " + folder_ + " --peer-torch-python " + python, 1)
+          .json;
+  EXPECT_THAT(text_of_file(calls), HasSubstr(" --pipeline gpipe --micro-batches 2\n"));
+  EXPECT_THAT(reasons_in(json)["pipeline"],
+              HasSubstr("expected the same losses on both sides, but in step 1 that of PyTorch pipeline, "
+                        "gpipe, Gloo, fused AdamW, as installed is 1.5 and Lockstep's 5.5"));
+}
+
 TEST_F(BenchmarkParts, APartThatCannotBeMeasuredSaysWhy) {
   const auto json = run_benchmark("--parts profile,torch,ops --replicas 1").json;
   auto reasons = reasons_in(json);

@@ -70,6 +70,32 @@ TEST_F(OwnJob, CountsWholeParametersOfAShardedGpt) {
   }
 }
 
+// tests/benchmarks/peers/torch_ddp_gloo_test.py has the same losses.
+TEST_F(OwnJob, ComputesTheLossesOfPyTorchInAPipeline) {
+  for (const char* name : {"mirrored", "workers"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
+      SCOPED_TRACE(std::string(name) + ", " + schedule);
+      Command job = command(name, 2);
+      job.arguments.insert(job.arguments.end(),
+                           {"--model", "gpt", "--sequence-length", "16", "--layers", "4", "--width", "64",
+                            "--pipeline", "2", "--schedules", schedule, "--micro-batches", "4"});
+      RemoteTraining training(job);
+      EXPECT_EQ(training.num_parameters(),
+                (256 + 16) * 64 + 4 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + 256 * 64);
+      for (const double loss : {5.56997, 5.26022, 5.09439}) {
+        EXPECT_NEAR(training.loss(), loss, 1e-4);
+        training.seconds_for(1);
+      }
+    }
+  }
+}
+
+TEST_F(OwnJob, OfSeveralReplicasHasNoLoss) {
+  RemoteTraining training = start("mirrored", 2);
+  EXPECT_THAT([&] { training.loss(); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("ended before it answered")));
+}
+
 TEST_F(OwnJob, HasATrainingForEachReplicaInItsMemory) {
   for (const char* name : {"mirrored", "independent"}) {
     const auto peak = [&](int num_replicas) {

@@ -34,6 +34,17 @@ class TorchDdpGlooTest(unittest.TestCase):
                 self.assertEqual(ready, f"ready {GPT_PARAMETERS}")
                 self.assertGreater(float(one_step), 0)
 
+    # tests/benchmarks/own_job_test.cpp has the same losses.
+    def test_two_ranks_compute_lockstep_losses_in_a_pipeline(self):
+        for schedule in ("gpipe", "1f1b", "interleaved"):
+            with self.subTest(schedule):
+                answers = self.answers(
+                    ["--replicas", "2", "--global-batch-size", "8", "--model", "gpt", "--sequence-length", "16", "--layers", "4",
+                     "--width", "64", "--pipeline", schedule, "--micro-batches", "4"], "loss\n1\nloss\n1\nloss\n")
+                self.assertEqual(answers[0], f"ready {(256 + 16) * 64 + 4 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + 256 * 64}")
+                for answer, loss in zip(answers[1::2], (5.56997, 5.26022, 5.09439)):
+                    self.assertAlmostEqual(float(answer), loss, delta=1e-4)
+
     def test_two_ranks_answer_as_remote_training_expects(self):
         ready, one_step, memory, two_steps = self.answers(SMALL, "1\npeak_memory\n2\n")
         self.assertEqual(ready, f"ready {PARAMETERS}")

@@ -10,11 +10,14 @@
 #include <torch/nn/modules/container/functional.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "lockstep/strategies/parallel/pipeline.h"
+#include "lockstep/strategies/pipeline/pipeline_check.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/support/message_of.h"
 
@@ -328,6 +331,72 @@ TEST(PipelineErrorsTest, AShapeThatDependsOnValuesIsRefused) {
               }),
               HasSubstr("expected the result of stage 0 for micro-batch 1 to be Double [2, 1] as for other "
                         "inputs of this size, but got Double [2, 2]"));
+}
+
+/// Counts the graphs that hold something for backward.
+struct CountedGraphs {
+  std::atomic<int> alive{0};
+  std::atomic<int> most{0};
+};
+
+struct Counted : torch::autograd::Function<Counted> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               CountedGraphs* graphs) {
+    const int now = ++graphs->alive;
+    if (now > graphs->most) graphs->most = now;  // one thread at a time adds to it
+    auto* const held = new char;
+    context->saved_data["held"] = torch::from_blob(
+        held, {1},
+        [graphs](void* memory) {
+          --graphs->alive;
+          delete static_cast<char*>(memory);
+        },
+        torch::kByte);
+    return x * 1;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], {}};
+  }
+};
+
+TEST(PipelineMemoryTest, RanksKeepTheMicroBatchesThatTheProofOfTheScheduleStates) {
+  constexpr int kRanks = 4;
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    std::vector<CountedGraphs> graphs(kRanks);
+    MirroredStrategy strategy(cpu_devices(kRanks), stages_along({{"pipeline", kRanks}}));
+    auto model = strategy.scope([&](ReplicaContext& replica) {
+      torch::nn::Sequential layers;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        auto layer = wave_linear(6, 6, rank);
+        layers->push_back(torch::nn::Functional(
+            [layer, own = &graphs[static_cast<size_t>(rank)]](const torch::Tensor& x) mutable {
+              return Counted::apply(layer(x), own);
+            }));
+      }
+      return Pipeline(replica.axis("pipeline"), layers,
+                      PipelineOptions{.schedule = schedule, .micro_batches = 8, .cuts = {1, 2, 3}});
+    });
+    strategy.run(
+        [](ReplicaContext& replica, Pipeline& own) {
+          const auto [data, target] = wave_batch(0, 16);
+          own->forward_backward(replica, data, target, {.losses = [](const auto& x, const auto& y) {
+                                  return squares(x.narrow(1, 0, 3), y);
+                                }});
+        },
+        model);
+    const auto stated = check_pipeline_schedule(model.primary()->stages().schedule()).most_alive;
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_LE(graphs[rank].most, stated[rank]) << schedule << " " << rank;
+      EXPECT_GE(graphs[rank].most, std::min(stated[rank], 1));
+      EXPECT_EQ(graphs[rank].alive, 0);
+    }
+    if (std::string(schedule) == "gpipe") {
+      EXPECT_EQ(graphs[0].most, 8);
+    } else {
+      EXPECT_LE(graphs[3].most, schedule == std::string("1f1b") ? 1 : kRanks);
+    }
+  }
 }
 
 /// Fails in backward.
