@@ -44,6 +44,7 @@
 #include "lockstep/training/reporting/html/report.h"
 #include "lockstep/training/reporting/mlflow/mlflow_run.h"
 #include "lockstep/training/reporting/prometheus/training_metrics.h"
+#include "lockstep/training/reporting/records/measured_pipeline.h"
 #include "lockstep/training/reporting/records/metrics_log.h"
 #include "lockstep/training/reporting/records/run_directory.h"
 #include "lockstep/training/reporting/tensorboard/event_file.h"

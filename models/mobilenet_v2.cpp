@@ -36,6 +36,7 @@ constexpr std::array<Stage, 7> kStages = {{{1, 16, 1, 1},
 constexpr int64_t kFirstChannels = 32;
 constexpr int64_t kLastChannels = 1280;
 constexpr int64_t kHeadUnits = 512;
+constexpr int64_t kKernelElements = 9;
 constexpr int kHalvings = 5;
 
 /// The multiple of 8 nearest to `channels`, but never more than 10 % below it.
@@ -58,6 +59,18 @@ void require(bool holds, const char* option, const char* expected, Value given) 
   std::ostringstream message;
   message << "[MobileNetV2] expected " << option << " to be " << expected << ", but got " << given;
   throw std::invalid_argument(message.str());
+}
+
+/// Returns the images in the layout that the layers are fast with, if they have the right shape.
+torch::Tensor images_for_mobilenet(int64_t channels, const torch::Tensor& images) {
+  if (images.dim() != 4 || images.size(1) != channels) {
+    std::ostringstream message;
+    message << "[MobileNetV2] expected images of shape [N, " << channels << ", H, W], but got "
+            << images.sizes();
+    throw std::invalid_argument(message.str());
+  }
+  // channels_last: 2 times as fast as NCHW on a CPU, measured over forward and backward.
+  return images.contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
 }  // namespace
@@ -154,16 +167,59 @@ void MobileNetV2Impl::add_classifier(int64_t in_channels) {
 }
 
 torch::Tensor MobileNetV2Impl::forward(const torch::Tensor& images) {
-  if (images.dim() != 4 || images.size(1) != options_.in_channels) {
-    std::ostringstream message;
-    message << "[MobileNetV2] expected images of shape [N, " << options_.in_channels << ", H, W], but got "
-            << images.sizes();
-    throw std::invalid_argument(message.str());
-  }
-  // channels_last: 2 times as fast as NCHW on a CPU, measured over forward and backward.
-  auto x = images.contiguous(torch::MemoryFormat::ChannelsLast);
+  auto x = images_for_mobilenet(options_.in_channels, images);
   for (const auto& layer : layers_) x = layer(x);
   return x;
+}
+
+std::vector<PipelineBlock> MobileNetV2Impl::blocks() const {
+  std::vector<PipelineBlock> blocks;
+  const auto add_feature = [&](const std::shared_ptr<torch::nn::Module>& module, PartFunction function) {
+    const std::string name = "features." + std::to_string(blocks.size());
+    blocks.push_back({.name = name, .modules = {module}, .forward = std::move(function)});
+  };
+  if (wrap_) {
+    for (const auto& module : *wrapped_features_) add_feature(module, layers_[blocks.size()]);
+  } else {
+    for (const auto& layer : *features_) {
+      add_feature(layer.ptr(), [called = torch::nn::AnyModule(layer)](const torch::Tensor& x) mutable {
+        return called.forward<torch::Tensor>(x);
+      });
+    }
+  }
+  blocks.front().forward = [channels = options_.in_channels,
+                            first = blocks.front().forward](const torch::Tensor& images) {
+    return first(images_for_mobilenet(channels, images));
+  };
+  blocks.push_back(
+      {.name = "classifier", .modules = {named_children()["classifier"]}, .forward = layers_.back()});
+  return blocks;
+}
+
+std::vector<double> mobilenet_v2_costs(const MobileNetV2Options& options, int64_t image_size) {
+  const double width = options.width_multiplier;
+  const int64_t last_channels = round_channels(kLastChannels * std::max(1.0, width));
+  int64_t channels = round_channels(kFirstChannels * width);
+  int64_t size = (image_size + 1) / 2;
+  std::vector<double> costs;
+  const auto add = [&](int64_t multiplications) { costs.push_back(static_cast<double>(multiplications)); };
+  add(kKernelElements * options.in_channels * channels * size * size);
+  for (const auto& stage : kStages) {
+    const int64_t out_channels = round_channels(stage.channels * width);
+    for (int64_t repeat = 0; repeat < stage.repeats; ++repeat) {
+      const int64_t hidden = channels * stage.expansion;
+      const int64_t expansion = stage.expansion == 1 ? 0 : channels * hidden * size * size;
+      if (repeat == 0) size = (size + stage.stride - 1) / stage.stride;
+      add(expansion + hidden * (kKernelElements + out_channels) * size * size);
+      channels = out_channels;
+    }
+  }
+  add(channels * last_channels * size * size);
+  const int64_t pooled = size / 2;
+  add(options.head == MobileNetV2Head::kFlattenedDense
+          ? (last_channels * pooled * pooled + options.num_classes) * kHeadUnits
+          : last_channels * options.num_classes);
+  return costs;
 }
 
 MobileNetV2::MobileNetV2(const MobileNetV2Options& options, PartWrapper wrap)

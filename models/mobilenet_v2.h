@@ -11,6 +11,7 @@
 
 #include "lockstep/models/norm_layer.h"
 #include "lockstep/models/parts/model_parts.h"
+#include "lockstep/strategies/parallel/pipeline_block.h"
 
 namespace lockstep {
 
@@ -67,6 +68,10 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
   /// shapes.
   torch::Tensor forward(const torch::Tensor& images);
 
+  /// Returns the parts that the constructor's `wrap` gets, for a Pipeline. Their functions hold the parts and
+  /// not the model.
+  std::vector<PipelineBlock> blocks() const;
+
   const MobileNetV2Options& options() const { return options_; }
 
  private:
@@ -80,6 +85,11 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl> {
   torch::nn::ModuleList wrapped_features_{nullptr};  // with wrap_
   std::vector<PartFunction> layers_;
 };
+
+/// Returns the multiplications of each of a MobileNetV2's blocks() for an image of `image_size` pixels in
+/// height and width: costs for PipelineOptions. The last blocks have most parameters, and the first ones most
+/// multiplications.
+std::vector<double> mobilenet_v2_costs(const MobileNetV2Options& options, int64_t image_size);
 
 class MobileNetV2 : public torch::nn::ModuleHolder<MobileNetV2Impl> {
  public:

@@ -26,6 +26,18 @@ void require_at_least(int64_t least, int64_t given, const char* option) {
   throw std::invalid_argument(message.str());
 }
 
+/// Returns the images in the layout that the layers are fast with, if they have the right shape.
+torch::Tensor images_for_cnn(const SimpleCnnOptions& options, const torch::Tensor& images) {
+  if (images.dim() != 4 || images.size(1) != options.in_channels || images.size(2) != options.image_size ||
+      images.size(3) != options.image_size) {
+    std::ostringstream message;
+    message << "[SimpleCnn] expected images of shape [N, " << options.in_channels << ", "
+            << options.image_size << ", " << options.image_size << "], but got " << images.sizes();
+    throw std::invalid_argument(message.str());
+  }
+  return images.contiguous(torch::MemoryFormat::ChannelsLast);
+}
+
 }  // namespace
 
 SimpleCnnImpl::SimpleCnnImpl(const SimpleCnnOptions& options, PartWrapper wrap)
@@ -69,16 +81,30 @@ void SimpleCnnImpl::add_part(const std::string& name, const std::shared_ptr<torc
 }
 
 torch::Tensor SimpleCnnImpl::forward(const torch::Tensor& images) {
-  if (images.dim() != 4 || images.size(1) != options_.in_channels || images.size(2) != options_.image_size ||
-      images.size(3) != options_.image_size) {
-    std::ostringstream message;
-    message << "[SimpleCnn] expected images of shape [N, " << options_.in_channels << ", "
-            << options_.image_size << ", " << options_.image_size << "], but got " << images.sizes();
-    throw std::invalid_argument(message.str());
-  }
-  auto x = images.contiguous(torch::MemoryFormat::ChannelsLast);
+  auto x = images_for_cnn(options_, images);
   for (const auto& layer : layers_) x = layer(x);
   return x;
+}
+
+std::vector<PipelineBlock> SimpleCnnImpl::blocks() const {
+  std::vector<PipelineBlock> blocks;
+  for (const auto& child : named_children())
+    blocks.push_back({.name = child.key(), .modules = {child.value()}, .forward = layers_[blocks.size()]});
+  blocks.front().forward = [options = options_, first = layers_.front()](const torch::Tensor& images) {
+    return first(images_for_cnn(options, images));
+  };
+  return blocks;
+}
+
+std::vector<double> simple_cnn_costs(const SimpleCnnOptions& options) {
+  const int64_t size = options.image_size - (kKernelSize - 1);
+  const int64_t pooled = size / kPoolSize;
+  std::vector<double> costs;
+  for (const int64_t multiplications :
+       {kKernelSize * kKernelSize * options.in_channels * kConvolutionChannels * size * size,
+        kConvolutionChannels * pooled * pooled * kDenseUnits, kDenseUnits * options.num_classes})
+    costs.push_back(static_cast<double>(multiplications));
+  return costs;
 }
 
 SimpleCnn::SimpleCnn(const SimpleCnnOptions& options, PartWrapper wrap)

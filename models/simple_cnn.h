@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/models/parts/model_parts.h"
+#include "lockstep/strategies/parallel/pipeline_block.h"
 
 namespace lockstep {
 
@@ -41,6 +42,9 @@ class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
   /// std::invalid_argument for other shapes.
   torch::Tensor forward(const torch::Tensor& images);
 
+  /// Returns the three layers, for a Pipeline. Their functions hold the layers and not the model.
+  std::vector<PipelineBlock> blocks() const;
+
   const SimpleCnnOptions& options() const { return options_; }
 
  private:
@@ -51,6 +55,9 @@ class SimpleCnnImpl : public torch::nn::Cloneable<SimpleCnnImpl> {
   PartWrapper wrap_;
   std::vector<PartFunction> layers_;
 };
+
+/// Returns the multiplications of each of a SimpleCnn's blocks() for an image: costs for PipelineOptions.
+std::vector<double> simple_cnn_costs(const SimpleCnnOptions& options);
 
 class SimpleCnn : public torch::nn::ModuleHolder<SimpleCnnImpl> {
  public:

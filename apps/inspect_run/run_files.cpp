@@ -129,6 +129,10 @@ void add_line(MetricsLine line, RunSummary& summary) {
   } else if (line.kind == "memory_of_rank") {
     if (summary.memory_of_ranks.size() < kMostRanks)
       summary.memory_of_ranks.push_back(rank_memory_of(line.row));
+  } else if (line.kind == "pipeline") {
+    summary.pipeline = std::move(line.row);
+  } else if (line.kind == "pipeline_action") {
+    if (pipeline_action_of(line.row)) ++summary.num_pipeline_actions;
   } else if (line.kind == "end") {
     summary.end = std::move(line.row);
   }

@@ -9,6 +9,7 @@
 
 #include "lockstep/apps/inspect_run/epoch_summary.h"
 #include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/pipeline_record.h"
 #include "lockstep/training/reporting/records/rank_memory.h"
 #include "lockstep/training/reporting/records/run_record.h"
 
@@ -36,6 +37,9 @@ struct RunSummary {
   std::optional<MetricRow> memory = {};
   /// Of the first of the ranks that were measured.
   std::vector<RankMemory> memory_of_ranks = {};
+  /// The step of a pipeline, and how many of its actions can be read; none if it was not measured.
+  std::optional<MetricRow> pipeline = {};
+  int64_t num_pipeline_actions = 0;
   /// The totals; none if the run has not ended or was killed.
   std::optional<MetricRow> end = {};
   std::optional<std::string> owner = {};  ///< process that owns the directory

@@ -109,6 +109,7 @@ Json members_after(const RunSummary& summary) {
   root["steps_logged"] = summary.num_steps_logged;
   root["memory"] = summary.memory ? row_json(*summary.memory, summary) : Json();
   root["memory_of_ranks"] = memory_of_ranks_json(summary);
+  root["pipeline"] = summary.pipeline ? row_json(*summary.pipeline, summary) : Json();
   root["totals"] = Json();
   if (summary.end) {
     root["totals"] = row_json(*summary.end, summary);

@@ -202,6 +202,24 @@ std::string memory_of_ranks_part(const RunSummary& summary) {
   return "\nMemory per rank\n" + aligned(rows, false);
 }
 
+std::string pipeline_part(const RunSummary& summary) {
+  if (!summary.pipeline) return "";
+  const PipelineRecord record = pipeline_record_of(*summary.pipeline);
+  Table rows{{"schedule", printable(record.schedule)},
+             {"ranks", std::to_string(record.ranks)},
+             {"stages", std::to_string(record.stages)},
+             {"micro-batches", std::to_string(record.micro_batches)},
+             {"bubble", "planned " + fixed_number(record.planned_bubble, 3) + ", measured " +
+                            fixed_number(record.bubble, 3)},
+             {"time", "planned " + short_number(record.planned_seconds) + " s, measured " +
+                          short_number(record.seconds) + " s"}};
+  if (summary.num_pipeline_actions != record.num_actions) {
+    rows.push_back({"actions", std::to_string(summary.num_pipeline_actions) + " of " +
+                                   std::to_string(record.num_actions) + " can be read"});
+  }
+  return "\nPipeline in step " + std::to_string(record.step) + "\n" + aligned(rows, false);
+}
+
 std::string total_bytes(const std::vector<RunFile>& files) {
   uint64_t bytes = 0;
   for (const auto& file : files) bytes += file.bytes;
@@ -234,7 +252,8 @@ std::string problems_part(const RunSummary& summary) {
 
 std::string summary_text(const RunSummary& summary) {
   return headline(summary) + configuration_part(summary) + epochs_part(summary) + memory_part(summary) +
-         memory_of_ranks_part(summary) + files_part(summary) + problems_part(summary);
+         memory_of_ranks_part(summary) + pipeline_part(summary) + files_part(summary) +
+         problems_part(summary);
 }
 
 }  // namespace lockstep::apps

@@ -110,6 +110,10 @@ History GptSession::train(const Callbacks& callbacks) {
        .on_routing =
            [this](ExpertLoad load) {
              if (record()) record()->set_expert_load(std::move(load));
+           },
+       .on_pipeline =
+           [this](PipelineRecord pipeline) {
+             if (record()) record()->set_pipeline(std::move(pipeline));
            }});
   if (!role().is_silent && !is_interrupted()) print_result(history);
   return history;

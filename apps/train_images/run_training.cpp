@@ -16,6 +16,7 @@
 #include "lockstep/apps/train_images/image_session.h"
 #include "lockstep/apps/train_images/options/configuration.h"
 #include "lockstep/apps/train_images/training/decided_values.h"
+#include "lockstep/apps/train_images/training/image_stages.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
 #include "lockstep/runtime/precision/tf32.h"
@@ -60,7 +61,8 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
     for (const auto& warning : data_warnings(location, data)) log_line("train_images", "warning: " + warning);
   }
   if (metrics) metrics->add_faults(TrainingFault::kBadExample, static_cast<int64_t>(data.skipped.size()));
-  const TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
+  TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
+  plan_image_stages(strategy, options, plan);
   decide_values(line, location, strategy);
   ImageSession session({.program = "train_images",
                         .interruption = interruption,

@@ -129,7 +129,7 @@ void OptimizerGroup::check_sharding() const {
   for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
   for (size_t i = 0; i < own.size() && sharding_.stage < 3; ++i) {
     // Slices of rows count their elements in this order.
-    if (!is_cut(own[i]) || own[i].is_contiguous()) continue;
+    if (axis_of_rows(own[i]).empty() || own[i].is_contiguous()) continue;
     throw InvalidArgument(c10::str("[sharding] expected contiguous parts of parameters that are cut, but ",
                                    directory_->describe(own[i], i), " has strides ", own[i].strides(),
                                    " with sizes ", own[i].sizes()));

@@ -21,6 +21,15 @@ class ShardMark final : public ParameterMark {
   const ShardedParameter shard_;
 };
 
+/// Returns whether a rank has all of the parameter, as a stage of a pipeline, or nothing.
+bool is_whole_in_stage(const ShardedParameter& shard) {
+  return shard.dim && shard.axis == shard.stage_axis;
+}
+
+at::Tensor in_order_of(const ShardedParameter& place, const at::Tensor& whole) {
+  return at::empty_strided(place.sizes, place.strides, whole.options()).copy_(whole);
+}
+
 }  // namespace
 
 int64_t ShardedParameter::num_elements() const {
@@ -63,24 +72,26 @@ at::Tensor part_of_cut(const at::Tensor& whole, const ShardedParameter& cut) {
 }
 
 at::Tensor part_of_values(const at::Tensor& whole, const ShardedParameter& part) {
+  if (is_whole_in_stage(part) && part.length > 0) return in_order_of(part, whole);
   if (part.dim) return part_of_cut(whole, part);
   const auto slice = [&](const at::Tensor& ordered) {
     return ordered.as_strided({part.length}, {1}, ordered.storage_offset() + part.offset).clone();
   };
   if (part.cut != nullptr) return slice(part_of_cut(whole, *part.cut));
-  return slice(at::empty_strided(part.sizes, part.strides, whole.options()).copy_(whole));
+  return slice(in_order_of(part, whole));
 }
 
 ShardedParameter slice_of_parameter(const at::Tensor& parameter, std::string name, std::string axis,
                                     int64_t offset, int64_t length) {
   const auto* cut = sharded_parameter_of(parameter);
+  const bool has_rows = cut != nullptr && !is_whole_in_stage(*cut);
   return {.name = std::move(name),
           .sizes = cut != nullptr ? cut->sizes : parameter.sizes().vec(),
           .strides = cut != nullptr ? cut->strides : parameter.strides().vec(),
           .offset = offset,
           .length = length,
           .axis = std::move(axis),
-          .cut = cut != nullptr ? std::make_shared<const ShardedParameter>(*cut) : nullptr,
+          .cut = has_rows ? std::make_shared<const ShardedParameter>(*cut) : nullptr,
           .stage_axis = cut != nullptr ? cut->stage_axis : "",
           .is_copy = cut != nullptr && cut->is_copy};
 }

@@ -208,7 +208,11 @@ class PipelineStages::Work final : public PipelineWork {
     Kept& kept = this->kept(stage, micro_batch);
     const auto wait = wait_clock();
     const ActivationShape* shape = shapes().find(key_of(stage, micro_batch));
-    send(*backends_, shape->packed(std::exchange(kept.of_input, {})), rank_of(stage - 1));
+    const torch::Tensor gradient = std::exchange(kept.of_input, {});
+    // An input of integers has none, but the schedule has a place for it.
+    send(*backends_,
+         gradient.defined() ? shape->packed(gradient) : shape->empty_packed(input_.device()).zero_(),
+         rank_of(stage - 1));
   }
 
   void receive_gradient(int stage, int micro_batch) override {
@@ -264,7 +268,8 @@ class PipelineStages::Work final : public PipelineWork {
     auto sizes = input_.sizes().vec();
     sizes.front() = rows(micro_batch).length;
     return {.pipeline = &pipeline_,
-            .place = stage,
+            // Other functions than the blocks' may compute other shapes.
+            .place = functions_ == nullptr ? stage : -stage,
             .input = std::move(sizes),
             .dtype = input_.scalar_type(),
             .autocast = pass_.autocast};
@@ -535,10 +540,16 @@ int PipelineStages::rank_of_block(size_t block) const {
 }
 
 bool PipelineStages::is_training() const {
-  return std::any_of(blocks_.begin(), blocks_.end(), [](const PipelineBlock& block) {
-    return std::any_of(block.modules.begin(), block.modules.end(),
-                       [](const auto& module) { return module->is_training(); });
-  });
+  // Layers whose statistics are measured train inside of modules that do not.
+  for (const auto& block : blocks_) {
+    for (const auto& root : block.modules) {
+      const auto modules = root->modules();
+      if (std::any_of(modules.begin(), modules.end(),
+                      [](const auto& module) { return module->is_training(); }))
+        return true;
+    }
+  }
+  return false;
 }
 
 ReplicaBackends PipelineStages::backends() const {
@@ -553,32 +564,21 @@ const PipelineSchedule& PipelineStages::forward_schedule_of(int micro_batches) {
   return schedule;
 }
 
-/// Returns the value that the rank of the last stage has, of which there are several kinds.
-torch::Tensor PipelineStages::from_last_stage(const torch::Tensor& own, const torch::Tensor& input,
-                                              int kind) const {
+/// Returns the value that the rank of the last stage has.
+torch::Tensor PipelineStages::from_last_stage(const torch::Tensor& own, torch::Device device) const {
   if (num_ranks() == 1) return own;
   const torch::NoGradGuard no_grad;
   const auto along = backends();
   const WaitClock::Wait wait(replica_->waits());
   const int last = schedule_.rank_of_stage.back();
   const bool is_last = position_.index == last;
-  const PipelineShapes::Key key{.pipeline = this,
-                                .place = -1 - kind,
-                                .input = input.sizes().vec(),
-                                .dtype = input.scalar_type(),
-                                .autocast = c10::ScalarType::Undefined};
-  const ActivationShape* shape = shapes_->find(key);
-  if (shape == nullptr) {
-    const torch::Tensor header = is_last ? ActivationShape(own).header() : ActivationShape::empty_header();
-    broadcast_(*along.host, last, {header});
-    shape = &shapes_->add(key, ActivationShape::of_header(header));
-  } else if (is_last) {
-    PipelineShapes::check(*shape, ActivationShape(own),
-                          kind == 0 ? "losses" : "the result of the last stage");
-  }
-  const torch::Tensor value = is_last ? shape->packed(own) : shape->empty_packed(input.device());
+  // The caller's functions decide the shape: they may be others in each call.
+  const torch::Tensor header = is_last ? ActivationShape(own).header() : ActivationShape::empty_header();
+  broadcast_(*along.host, last, {header});
+  const auto shape = ActivationShape::of_header(header);
+  const torch::Tensor value = is_last ? shape.packed(own) : shape.empty_packed(device);
   broadcast_(*along.device, last, {value});
-  return shape->unpacked(value);
+  return shape.unpacked(value);
 }
 
 /// Copies the buffers of each rank's blocks, such as running statistics, to the others.
@@ -614,13 +614,13 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
   if (records_times_) times_ = std::move(times);
   work.finish();
   if (is_training()) share_buffers();
-  PipelineResult result{.losses = from_last_stage(work.losses(), input, 0), .outputs = {}};
-  if (pass.returns_outputs) result.outputs = from_last_stage(work.outputs(), input, 1);
+  PipelineResult result{.losses = from_last_stage(work.losses(), input.device()), .outputs = {}};
+  if (pass.returns_outputs) result.outputs = from_last_stage(work.outputs(), input.device());
   return result;
 }
 
 torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
-                                          const torch::Tensor& target, const PipelinePass& pass, int kind,
+                                          const torch::Tensor& target, const PipelinePass& pass,
                                           const BlockFunctions* functions) {
   const torch::NoGradGuard no_grad;
   const bool is_training = this->is_training();
@@ -636,7 +636,7 @@ torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, cons
     run();
   }
   if (is_training) share_buffers();
-  return from_last_stage(pass.losses ? work.losses() : work.outputs(), input, kind);
+  return from_last_stage(pass.losses ? work.losses() : work.outputs(), input.device());
 }
 
 torch::Tensor PipelineStages::forward(const torch::Tensor& input) {
@@ -647,13 +647,15 @@ torch::Tensor PipelineStages::forward(
     const torch::Tensor& input, const torch::Tensor& target,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& finish) {
   if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
-  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, options_.micro_batches));
+  // Statistics of layers that train are then those of all examples, as in a forward on one device.
+  const int most = is_training() ? 1 : options_.micro_batches;
+  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
   return run_forward(forward_schedule_of(count), input, target,
-                     {.losses = finish, .returns_outputs = !finish}, finish ? 3 : 2);
+                     {.losses = finish, .returns_outputs = !finish});
 }
 
 torch::Tensor PipelineStages::forward_by(const BlockFunctions& functions, const torch::Tensor& input) {
-  return run_forward(forward_schedule_of(1), input, {}, {}, /*kind=*/4, &functions);
+  return run_forward(forward_schedule_of(1), input, {}, {}, &functions);
 }
 
 PipelineTimeline PipelineStages::gather_times() {

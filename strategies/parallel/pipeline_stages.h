@@ -130,10 +130,10 @@ class PipelineStages {
   ReplicaBackends backends() const;
   const PipelineSchedule& forward_schedule_of(int micro_batches);
   torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
-                            const torch::Tensor& target, const PipelinePass& pass, int kind,
+                            const torch::Tensor& target, const PipelinePass& pass,
                             const BlockFunctions* functions = nullptr);
   void share_buffers() const;
-  torch::Tensor from_last_stage(const torch::Tensor& own, const torch::Tensor& input, int kind) const;
+  torch::Tensor from_last_stage(const torch::Tensor& own, torch::Device device) const;
 
   AxisPosition position_;
   std::vector<PipelineBlock> blocks_;

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "lockstep/tests/equivalence/random_pauses.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_training.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kTrainings = 10;
+constexpr int kTrainings = few_if_sanitized(10, 3);
 
 /// A float32 net whose sums and random numbers depend on their order: [n, 6] to [n, 3] through 12x12 images.
 struct NoisyNetImpl : public torch::nn::Cloneable<NoisyNetImpl> {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/tests/equivalence/random_training.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ constexpr int kUsualTrainings = 60;
 
 int num_trainings() {
   const char* number = std::getenv("LOCKSTEP_RANDOM_TRAININGS");  // NOLINT(concurrency-mt-unsafe)
-  return number != nullptr ? std::max(1, std::stoi(number)) : kUsualTrainings;
+  return number != nullptr ? std::max(1, std::stoi(number)) : few_if_sanitized(kUsualTrainings, 20);
 }
 
 class RandomTrainings : public testing::TestWithParam<int> {};

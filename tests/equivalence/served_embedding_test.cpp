@@ -24,13 +24,13 @@ class ServedTableTest : public ::testing::TestWithParam<std::tuple<int, int, int
 TEST_P(ServedTableTest, TrainsAsADenseTable) {
   const auto [workers, replicas, shards, reads] = GetParam();
   for (const auto& make : {sgd(), adagrad_of_rows()}) {
-    const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make);
+    const auto alone = trained_alone<DenseNet>(seeded<DenseNet>, bags(), make, {.schedule = kTableSchedule});
     TableJob tables(
         {.num_workers = workers,
          .replicas_per_worker = replicas,
          .parameters = {.partitioner = std::make_shared<FixedShardsPartitioner>(shards), .max_staleness = 0}},
         make, reads);
-    tables.train(0, 12);
+    tables.train(0, kTableSteps);
     const auto served = tables.served();
     EXPECT_LT(largest_difference(served, alone), 1e-12);
     for (size_t i = 0; i < 3; ++i) {

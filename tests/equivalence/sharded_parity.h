@@ -15,6 +15,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/sharding/unit_options.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 
@@ -52,7 +53,7 @@ struct ParityTraining {
   std::vector<std::string> optimizers{"adamw"};
   int64_t batch_size = 5;
   int micro_batches = 1;  ///< of each shard
-  int steps = 20;
+  int steps = compared_steps(20);
   std::optional<double> clip_norm{};
   /// Changes the distinct parameters, which are shards in stage 3, before a step.
   std::function<void(std::vector<torch::Tensor> parameters, int step)> before_step{};

@@ -11,6 +11,7 @@
 #include "lockstep/tests/strategies/sharding/sharding_cases.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/one_device_equivalence.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
 
 namespace lockstep {
@@ -61,6 +62,8 @@ void PrintTo(const ShardedPlacement& placement, std::ostream* stream) {
 struct Steps {
   bool are_captured = false;
   bool are_on_host = false;
+  /// A step is captured after steps of warming up.
+  Schedule schedule() const { return {.epochs = are_captured ? kEpochs : few_if_sanitized(kEpochs, 2)}; }
 };
 
 /// Trains as trained_alone() does.
@@ -80,7 +83,7 @@ NamedTensors trained_in_parts(const ShardedPlacement& placement, int stage, cons
   auto batches =
       strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
   CudaGraph graph(plain_step<Net>, {.warm_up_runs = 1});
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+  for (int epoch = 0; epoch < steps.schedule().epochs; ++epoch) {
     for (const auto& batch : batches) {
       if (steps.are_captured) {
         strategy.run(graph, model, optimizer, batch);
@@ -106,8 +109,8 @@ class ShardedGpu : public testing::TestWithParam<std::tuple<int, ShardedPlacemen
         stage < 3 ? trained_in_parts<NetOfBlocks<MlpBlock>>(placement, stage, steps,
                                                             [](ReplicaContext&) { return plain_net(); })
                   : trained_in_parts<NetOfBlocks<Sharded<MlpBlock>>>(placement, stage, steps, net_of_units);
-    const auto expected =
-        trained_alone<NetOfBlocks<MlpBlock>>(plain_net, examples_of_three_classes(), momentum_sgd());
+    const auto expected = trained_alone<NetOfBlocks<MlpBlock>>(
+        plain_net, examples_of_three_classes(), momentum_sgd(), {.schedule = steps.schedule()});
     torch::manual_seed(17);
     const auto names = plain_net()->named_parameters().keys();
     ASSERT_EQ(trained.size(), names.size());

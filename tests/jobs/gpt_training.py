@@ -72,10 +72,12 @@ class Case(unittest.TestCase):
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         return process
 
-    def start_workers(self, num_workers, *arguments):
-        """Starts workers with the same flags, as a launcher does."""
+    def start_workers(self, num_workers, *arguments, faults=None):
+        """Starts workers with the same flags, as a launcher does. `faults` is a plan of them, if some are wanted."""
         hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(num_workers))
         environment = workers.clean_environment() | {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
+        if faults:
+            environment["LOCKSTEP_FAULTS"] = faults
         return [self.start(*arguments, "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index", rank,
                            environment=environment) for rank in range(num_workers)]
 

@@ -108,8 +108,8 @@ class UsageTest(Case):
                       "the generated language, but got 4: 1 or 2 would do", said)
 
     def test_other_axes_along_which_models_are_cut_are_refused(self):
-        self.assertIn("--mesh data=1,pipeline=2: expected tensor as the only axis along which the model is cut, but got "
-                      "pipeline", self.refused("--replicas", 2, "--mesh", "data=1,pipeline=2"))
+        self.assertIn("--mesh data=1,inner=2:model: expected tensor and pipeline as the only axes along which the model is "
+                      "cut, but got inner", self.refused("--replicas", 2, "--mesh", "data=1,inner=2:model"))
 
     def test_sharding_without_an_axis_that_cuts_the_batch_is_refused(self):
         said = self.refused("--replicas", 2, "--mesh", "tensor=2", "--sharding", 2)

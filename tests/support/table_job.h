@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "lockstep/tests/support/parameter_server_job.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/table_net.h"
 
 namespace lockstep {
 
 enum class Reads { kAhead, kWhenLookedUp };
+
+/// Of the trainings that are compared with trained_alone().
+inline constexpr Schedule kTableSchedule{.epochs = few_if_sanitized(kEpochs, 2)};
+inline constexpr int64_t kTableSteps = kTableSchedule.epochs * ((kExamples + kBatchSize - 1) / kBatchSize);
 
 inline TensorDataset dataset_of_bags() {
   const auto data = bags();

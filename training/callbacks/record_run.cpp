@@ -156,6 +156,11 @@ void RecordRun::finish(RunStatus status, const std::string& reason) {
     for (const auto& rank : record_.memory->ranks)
       json_lines_->write(with_kind("memory_of_rank", metric_row(rank)));
   }
+  if (record_.pipeline) {
+    json_lines_->write(with_kind("pipeline", metric_row(*record_.pipeline)));
+    for (const auto& action : record_.pipeline->actions)
+      json_lines_->write(with_kind("pipeline_action", metric_row(action)));
+  }
   json_lines_->write(with_kind("end", metric_row(totals)));
   tensorboard_.end_session(status == RunStatus::kFailed ? SessionStatus::kFailure : SessionStatus::kSuccess);
   write_report(record_, paths_.report());

@@ -82,6 +82,8 @@ class RecordRun : public Callback {
   void add_sample(SampleText sample) { record_.samples.push_back(std::move(sample)); }
   /// Sets the work of the model's experts that the report shows.
   void set_expert_load(ExpertLoad load) { record_.expert_load = std::move(load); }
+  /// Sets the step of a pipeline that the report shows, and that metrics.jsonl records.
+  void set_pipeline(PipelineRecord pipeline) { record_.pipeline = std::move(pipeline); }
   /// Sets the losses that the report compares the validation loss with, in any order.
   void set_reference_losses(std::vector<ReferenceLoss> losses);
   /// Writes the end of metrics.jsonl, ends the TensorBoard session and writes the report. Call it after

@@ -72,6 +72,13 @@ MemoryParts measured_parts(const torch::nn::Module& module, const torch::optim::
   return parts;
 }
 
+/// Returns whether other ranks alone compute with the unit, which has given its parts up.
+bool is_of_other_stages(const ShardedModule& unit) {
+  const auto parts = unit.parameters();
+  return std::all_of(parts.begin(), parts.end(),
+                     [](const auto& part) { return part.numel() == 0 && !axis_of_stages(part).empty(); });
+}
+
 bool has_parameter_servers(const Strategy& strategy) {
   const auto* cluster = strategy.cluster_resolver();
   return cluster != nullptr && cluster->cluster_spec().has_job("ps");
@@ -99,7 +106,8 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
     }
   }
   std::unordered_map<const void*, int64_t> unit_of;
-  const auto units = units_of(module);
+  auto units = units_of(module);
+  std::erase_if(units, [](const auto* unit) { return is_of_other_stages(*unit); });
   for (size_t i = 0; i < units.size(); ++i) {
     for (const auto& shard : units[i]->parameters()) {
       if (units[i]->gathers(shard)) unit_of[shard.unsafeGetTensorImpl()] = static_cast<int64_t>(i);

@@ -1,12 +1,14 @@
 #include "lockstep/apps/compare_strategies/trials/measured_images.h"
 
 #include <functional>
+#include <type_traits>
 
 #include "lockstep/apps/compare_strategies/trials/timed_steps.h"
 #include "lockstep/apps/shared/precision/precision_choice.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_images/data/image_data.h"
+#include "lockstep/apps/train_images/training/image_stages.h"
 #include "lockstep/apps/train_images/training/model_choice.h"
 #include "lockstep/apps/train_images/training/optimizer_choice.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
@@ -22,6 +24,14 @@ template <typename Model>
 torch::Tensor measured_step(ReplicaContext& replica, Model& model, Optimizer& optimizer, GradScaler& scaler,
                             const PrecisionKind& precision, const Example& batch) {
   optimizer->zero_grad();
+  if constexpr (std::is_same_v<Model, Pipeline>) {
+    const Example shard{batch.data.to(parameter_dtype(precision)), batch.target};
+    const auto outputs =
+        train_image_stages(replica, model, shard, {.autocast = autocast_dtype(precision), .scaler = &scaler});
+    replica.apply_gradients(*optimizer, {.scaler = &scaler});
+    scaler.update();
+    return compute_average_loss(replica, outputs.losses);
+  }
   torch::Tensor losses;
   {
     const auto cast = replica.autocast(autocast_dtype(precision));
@@ -64,6 +74,13 @@ MeasuredTraining train_and_measure(const CompareOptions& options, const TrainOpt
 
 MeasuredTraining measure(const CompareOptions& options, const TrainOptions& work, Strategy& strategy,
                          const ImageData& data) {
+  TrainPlan plan = make_plan(work, strategy.num_replicas_in_sync(), size_of(data.train));
+  plan_image_stages(strategy, work, plan);
+  if (plan.num_stages > 1) {
+    return train_and_measure<Pipeline>(options, work, strategy, data, [&](ReplicaContext& replica) {
+      return make_image_stages(work, plan, data.num_classes, strategy, replica);
+    });
+  }
   if (work.model == ModelKind::kSimpleCnn) {
     const auto cnn = simple_cnn_options(work, data.num_classes);
     return train_and_measure<SimpleCnn>(options, work, strategy, data, [&](ReplicaContext& replica) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/apps/shared/session/run_flags.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_gpt/options/gpt_flags.h"
 #include "lockstep/models/gpt/gpt_presets.h"
@@ -119,16 +120,7 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
       "context-attention",
       {{"ring", GptContextAttention::kRing}, {"all_to_all", GptContextAttention::kAllToAll}},
       options.context_attention);
-  options.pipeline_schedule = given.choice<std::string>("pipeline-schedule",
-                                                        {{"gpipe", "gpipe"},
-                                                         {"1f1b", "1f1b"},
-                                                         {"interleaved", "interleaved"},
-                                                         {"zb-h1", "zb-h1"},
-                                                         {"zb-v", "zb-v"}},
-                                                        options.pipeline_schedule);
-  options.stages_per_rank = given.integer("stages-per-rank", kGptCounts, options.stages_per_rank);
-  if (given.has("stages-per-rank") && options.pipeline_schedule != "interleaved")
-    given.refuse_together("stages-per-rank", "expected it with --pipeline-schedule interleaved only");
+  read_pipeline(given, options);
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

@@ -6,6 +6,7 @@
 #include "lockstep/apps/shared/command_line/configuration_row.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
 #include "lockstep/apps/shared/session/run_flags.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
@@ -118,9 +119,6 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"recompute", gpt_recompute_name(options.recompute)},
           {"sequence-parallel", options.sequence_parallel},
           {"context-attention", gpt_context_attention_name(options.context_attention)},
-          {"pipeline-schedule", options.pipeline_schedule},
-          {"stages-per-rank",
-           settings::where(options.pipeline_schedule == "interleaved", options.stages_per_rank)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
@@ -183,7 +181,7 @@ std::vector<Setting> gpt_settings(const GptTrainOptions& options,
                                   const std::map<std::string, Origin>& origins) {
   return settings::with_origins(
       {gpt_data_values(options), gpt_model_values(options), gpt_training_values(options),
-       sample_values(options), run_values(options), strategy_values(options)},
+       pipeline_values(options), sample_values(options), run_values(options), strategy_values(options)},
       origins);
 }
 

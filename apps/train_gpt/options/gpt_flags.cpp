@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_flags.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/models/gpt/gpt_presets.h"
@@ -132,13 +133,8 @@ std::vector<Flag> gpt_training_flags() {
        "values around the ranks; all_to_all exchanges tokens for heads, which the ranks must divide. The "
        "result is the same",
        gpt_context_attention_name(defaults.context_attention), FlagRole::kOperation},
-      {"Training", "pipeline-schedule", "NAME",
-       "With the axis pipeline of --mesh, along which the ranks have consecutive layers: the order in which "
-       "they compute micro batches: gpipe, 1f1b, interleaved, zb-h1 or zb-v. The result is the same",
-       defaults.pipeline_schedule, FlagRole::kOperation},
-      {"Training", "stages-per-rank", "N",
-       "Parts of the model on each rank, with --pipeline-schedule interleaved",
-       default_of(defaults.stages_per_rank), FlagRole::kOperation},
+      pipeline_schedule_flag(),
+      stages_per_rank_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},
@@ -240,6 +236,7 @@ FlagTable gpt_flags(const std::vector<std::string>& strategies) {
                      {"experts-per-token", "experts"},
                      {"shared-experts", "experts"},
                      {"expert-capacity", "experts"},
+                     {"stages-per-rank", "pipeline-schedule"},
                      {"final-learning-rate", "learning-rate-schedule"}},
       .needs = run_needs()};
   for (auto group : {gpt_data_flags(), gpt_model_flags(), gpt_training_flags(), gpt_sample_flags(),

@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_choice.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/datasets/tokens/token_format.h"
 #include "lockstep/models/gpt/gpt_options.h"
@@ -34,7 +35,7 @@ inline constexpr int64_t kDefaultTestEvery = 50;
 
 /// The model, the data and how to train; the fields that a checkpoint must agree with.
 /// gpt_help_text() explains the flags. 0 and empty stand for values that GptPlan decides.
-struct GptTrainOptions : StrategyChoice, RunChoice {
+struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   std::vector<std::string> data{"generated"};  ///< "generated", or files, folders and patterns
   std::vector<std::string> test_data;          ///< likewise; empty: the last sequences of `data`
   double test_share = 0.1;  ///< share of the sequences of `data` to test on if test_data is empty
@@ -71,9 +72,7 @@ struct GptTrainOptions : StrategyChoice, RunChoice {
   bool sequence_parallel =
       false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
   GptContextAttention context_attention = GptContextAttention::kRing;  ///< along a context axis
-  std::string pipeline_schedule = "1f1b";  ///< along the axis pipeline; see make_pipeline_schedule()
-  int64_t stages_per_rank = 2;             ///< of the schedule interleaved
-  int64_t early_stopping = 0;              ///< stop after this many tests without a better loss; 0: never
+  int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;
   GptSchedule schedule = GptSchedule::kCosine;

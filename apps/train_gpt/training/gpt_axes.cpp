@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/models/gpt/gpt_cut.h"
 
 namespace lockstep::apps {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr const char* kTensorAxis = "tensor";
 constexpr const char* kExpertAxis = "expert";
-constexpr const char* kPipelineAxis = "pipeline";
 
 /// A size of a model that ranks divide.
 struct CutSize {
@@ -28,22 +28,6 @@ constexpr CutSize kCutSizes[] = {{"num_heads", "--heads", "heads"},
                                  {"num_key_value_heads", "--kv-heads", "heads of keys and values"},
                                  {"hidden_width", "--mlp-hidden", "hidden features of an MLP"},
                                  {"vocabulary_size", "--vocabulary-size", "tokens of the vocabulary"}};
-
-int64_t ranks_along(const Mesh& mesh, const std::string& name) {
-  for (const auto& axis : mesh.axes())
-    if (axis.name == name) return axis.size;
-  return 1;
-}
-
-/// Throws UsageError for an axis of several ranks with this role whose name is none of the given ones.
-void refuse_other_axes(const Mesh& mesh, AxisRole role, const std::vector<std::string>& names,
-                       const std::string& expected) {
-  for (const auto& axis : mesh.axes()) {
-    if (axis.role != role || axis.size == 1) continue;
-    if (std::find(names.begin(), names.end(), axis.name) != names.end()) continue;
-    throw UsageError(c10::str("--mesh ", mesh.str(), ": expected ", expected, ", but got ", axis.name));
-  }
-}
 
 /// Checks what a model of which the ranks along the axis `name` have different tokens cannot do.
 void check_tokens_axis(const Mesh& mesh, const std::string& name, const GptTrainOptions& options,
@@ -90,45 +74,26 @@ std::string axis_of_parts(const Mesh& mesh) {
   return "";
 }
 
-std::string axis_of_pipeline(const Mesh& mesh) {
-  for (const auto& axis : mesh.axes())
-    if (axis.name == kPipelineAxis && axis.role == AxisRole::kModel && axis.size > 1) return axis.name;
-  return "";
-}
-
 void plan_pipeline(const Strategy& strategy, const GptTrainOptions& options, GptPlan& plan) {
   const Mesh& mesh = strategy.mesh();
-  const std::string name = axis_of_pipeline(mesh);
-  const GptTrainOptions defaults;
-  if (name.empty()) {
-    if (options.pipeline_schedule == defaults.pipeline_schedule) return;
-    throw UsageError(c10::str("--pipeline-schedule ", options.pipeline_schedule,
-                              ": expected a --mesh with several ranks along the axis ", kPipelineAxis,
-                              ", but got ", mesh.str()));
-  }
-  const auto refuse = [&](const std::string& given, const std::string& expected) {
-    throw UsageError(c10::str(given, ": expected ", expected, " with the axis ", name, " of --mesh ",
-                              mesh.str(), ", whose ranks have stages of the model"));
-  };
-  if (options.cuda_graph) refuse("--cuda-graph", "no CUDA graph");
-  if (plan.model.num_experts > 0) refuse(c10::str("--experts ", plan.model.num_experts), "none");
-  if (!axis_of_tokens(mesh).empty())
-    refuse("--mesh " + mesh.str(), "no axis " + axis_of_tokens(mesh) + " along which sequences are cut");
-  const int64_t ranks = ranks_along(mesh, name);
-  const bool is_interleaved = options.pipeline_schedule == "interleaved";
-  const int64_t per_rank =
-      is_interleaved ? options.stages_per_rank : (options.pipeline_schedule == "zb-v" ? 2 : 1);
+  if (axis_of_pipeline(mesh).empty()) return refuse_schedule_without_stages(mesh, options);
+  if (options.cuda_graph) refuse_with_stages(mesh, "--cuda-graph", "no CUDA graph");
+  if (plan.model.num_experts > 0)
+    refuse_with_stages(mesh, c10::str("--experts ", plan.model.num_experts), "none");
+  if (const auto tokens = axis_of_tokens(mesh); !tokens.empty())
+    refuse_with_stages(mesh, "--mesh " + mesh.str(), "no axis " + tokens + " along which sequences are cut");
   // The embeddings and the head are parts, too.
-  if (plan.model.num_layers + 2 < ranks * per_rank) {
-    throw UsageError(c10::str("--layers ", plan.model.num_layers, ": expected at least ",
-                              ranks * per_rank - 2, " for the ", ranks * per_rank, " stages of --mesh ",
-                              mesh.str(), " and --pipeline-schedule ", options.pipeline_schedule));
+  const int64_t stages = num_stages(mesh, options);
+  if (plan.model.num_layers + 2 < stages) {
+    throw UsageError(c10::str("--layers ", plan.model.num_layers, ": expected at least ", stages - 2,
+                              " for the ", stages, " stages of --mesh ", mesh.str(),
+                              " and --pipeline-schedule ", options.pipeline_schedule));
   }
   const int64_t replicas = strategy.num_replicas_in_sync();
-  const int64_t largest_shard = (plan.global_batch_size + replicas - 1) / replicas;
-  if (options.micro_batch_size == 0) plan.micro_batches = std::min(largest_shard, 4 * ranks);
-  // Ranks take turns of as many micro-batches as there are ranks; some may then be empty.
-  if (is_interleaved) plan.micro_batches = (plan.micro_batches + ranks - 1) / ranks * ranks;
+  plan.micro_batches =
+      micro_batches_of_stages(mesh, options,
+                              {.largest = (plan.global_batch_size + replicas - 1) / replicas,
+                               .micro_batches = options.micro_batch_size == 0 ? 0 : plan.micro_batches});
 }
 
 std::string axis_of_experts(const Mesh& mesh) {

@@ -13,10 +13,6 @@ namespace lockstep::apps {
 /// Returns the axis of the mesh along which models are cut: "tensor". Empty if it has none of several ranks.
 std::string axis_of_parts(const Mesh& mesh);
 
-/// Returns the axis of the mesh whose ranks have the stages of a pipeline: "pipeline". Empty if it has none
-/// of several ranks.
-std::string axis_of_pipeline(const Mesh& mesh);
-
 /// Decides the micro-batches of a model that is cut into stages, if --micro-batch-size does not: four times
 /// as many as there are ranks, or as many as a replica has sequences. Throws UsageError with what would do if
 /// the model has too few layers for the stages, and for flags that do not go together with stages, or have no

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/strategies/nn/recompute.h"
@@ -50,9 +51,7 @@ Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy
   if (!tokens.empty()) axes.tokens = &replica.axis(tokens);
   if (!stages.empty()) {
     axes.stages = &replica.axis(stages);
-    axes.pipeline = {.schedule = options.pipeline_schedule,
-                     .micro_batches = static_cast<int>(plan.micro_batches),
-                     .stages_per_rank = static_cast<int>(options.stages_per_rank)};
+    axes.pipeline = pipeline_options(options, plan.micro_batches);
   }
   const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
   return prepared(options, Gpt(model_options, axes, cut, units));

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
-#include "lockstep/apps/train_gpt/training/gpt_axes.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
+#include "lockstep/apps/train_gpt/training/gpt_pipeline_times.h"
 #include "lockstep/apps/train_gpt/training/gpt_routing.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
@@ -44,7 +45,8 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 }
 
 History train_gpt(const GptTraining& training) {
-  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing] = training;
+  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing, on_pipeline] =
+      training;
   const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
   const ForwardBackward<Gpt, Example> train_stages = [](ReplicaContext& replica, Gpt& model,
                                                         const Example& batch, const BackwardOptions& how) {
@@ -74,6 +76,7 @@ History train_gpt(const GptTraining& training) {
                    .micro_batches = has_stages ? 1 : plan.micro_batches};
   if (plan.model.num_experts > 0)
     fit.callbacks.insert(fit.callbacks.begin(), std::make_shared<GptRouting>(trainer.model(), on_routing));
+  if (has_stages) fit.callbacks.push_back(std::make_shared<GptPipelineTimes>(trainer.model(), on_pipeline));
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   return trainer.fit(batches, fit);

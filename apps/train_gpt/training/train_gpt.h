@@ -5,6 +5,7 @@
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/strategies/core/strategy.h"
+#include "lockstep/training/reporting/records/pipeline_record.h"
 #include "lockstep/training/reporting/records/run_record.h"
 #include "lockstep/training/state/state_dict.h"
 #include "lockstep/training/trainer/fit_loop.h"
@@ -24,6 +25,8 @@ struct GptTraining {
   std::function<void(const SampleText&)> on_sample;
   /// Called on all workers with the load of the experts in each epoch.
   std::function<void(ExpertLoad)> on_routing;
+  /// Gets the times of a step of a model that is cut into stages, on all workers.
+  std::function<void(PipelineRecord)> on_pipeline;
 };
 
 /// Trains, and tests after every --test-every steps. Throws NotFinite, and what the strategy and the datasets

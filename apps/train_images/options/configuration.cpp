@@ -35,6 +35,11 @@ std::string batch_text(const ResolvedRun& run) {
   return fmt::format("{}, {}{} a replica", batch, batch % run.num_replicas == 0 ? "" : "up to ", shard);
 }
 
+std::string pipeline_text(const ResolvedRun& run) {
+  return fmt::format("{} stages, {}, {} micro-batches", run.plan.num_stages, run.options.pipeline_schedule,
+                     run.plan.micro_batches);
+}
+
 std::string epochs_text(int64_t epochs) {
   return fmt::format("{} {}", epochs, epochs == 1 ? "epoch" : "epochs");
 }
@@ -129,6 +134,7 @@ std::string configuration_text(const ResolvedRun& run) {
   text += row("replicas", run.replicas);
   text += row("threads", fmt::format("{} in each replica", run.threads));
   text += row("global batch", batch_text(run));
+  if (run.plan.num_stages > 1) text += row("pipeline", pipeline_text(run));
   text += row("epochs", fmt::format("{} of {} {}", run.options.epochs, run.plan.steps_per_epoch,
                                     run.plan.steps_per_epoch == 1 ? "step" : "steps"));
   if (const std::string hint = few_steps_hint(run); !hint.empty()) text += row("", hint);

@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_flags.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_images/options/command_line.h"
 #include "lockstep/apps/train_images/options/train_options.h"
@@ -83,9 +84,12 @@ std::vector<Flag> training_flags() {
       {"Training", "per-replica-batch-size", "N",
        "Images in a step on each replica, instead of --global-batch-size"},
       {"Training", "accumulate-steps", "N",
-       "Compute each step in N pieces, one after another, so that a larger batch fits into memory. The "
-       "result is the same",
-       number(defaults.accumulate_steps), FlagRole::kOperation},
+       "Compute each step in N pieces, one after another, so that a larger batch fits into memory (default: "
+       "1). With the axis pipeline of --mesh, ranks compute different pieces at the same time (default: four "
+       "times its ranks). The result is the same, but mobilenet_v2 normalizes each piece by its own images",
+       "", FlagRole::kOperation},
+      pipeline_schedule_flag(),
+      stages_per_rank_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},
@@ -181,6 +185,7 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
                      {"sync-batch-norm", "model"},
                      {"refresh-batch-norm", "model"},
                      {"momentum", "optimizer"},
+                     {"stages-per-rank", "pipeline-schedule"},
                      {"schedule-step-epochs", "learning-rate-schedule"},
                      {"schedule-factor", "learning-rate-schedule"},
                      {"base-batch-size", "scale-learning-rate"}},

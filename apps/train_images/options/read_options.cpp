@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 
 namespace lockstep::apps {
 namespace {
@@ -109,6 +110,7 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.cuda_graph = given.is_on("cuda-graph");
   options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
   options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
+  read_pipeline(given, options);
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);
   read_schedule(given, options);

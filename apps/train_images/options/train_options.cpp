@@ -89,6 +89,7 @@ TrainPlan make_plan(const TrainOptions& options, int num_replicas, int64_t num_t
       options.scale_learning_rate
           ? scaled_learning_rate(options.learning_rate, plan.global_batch_size, options.base_batch_size)
           : options.learning_rate;
+  plan.micro_batches = std::max<int64_t>(1, options.accumulate_steps);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_choice.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 #include "lockstep/datasets/images/image_cache.h"
 
@@ -29,7 +30,7 @@ std::string schedule_name(ScheduleKind schedule);
 inline constexpr int64_t kFewSteps = 100;
 
 /// Options of a training run, as given on the command line. train_help_text() explains the flags.
-struct TrainOptions : StrategyChoice, RunChoice {
+struct TrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;
@@ -50,7 +51,9 @@ struct TrainOptions : StrategyChoice, RunChoice {
   PrecisionKind precision = PrecisionKind::kFloat32;
   int64_t global_batch_size = 64;
   int64_t per_replica_batch_size = 0;  ///< if not 0, overrides global_batch_size
-  int64_t accumulate_steps = 1;        ///< number of pieces into which a replica's images of a step are split
+  /// Number of pieces into which a replica's images of a step are split. 0: 1, or as
+  /// micro_batches_of_stages() says.
+  int64_t accumulate_steps = 0;
   int64_t epochs = 5;
   int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
   int64_t early_stopping = 0;   ///< stop after this many epochs without a better validation loss; 0: never
@@ -85,6 +88,8 @@ struct TrainPlan {
   double learning_rate = 0;  ///< of the first step
   int64_t num_steps = 0;     ///< over all epochs
   bool refreshes_batch_norm = false;
+  int64_t micro_batches = 1;  ///< pieces of a replica's images of a step
+  int64_t num_stages = 1;     ///< of the model, along the axis pipeline
 };
 
 /// Changes the options into those of a fast development run: a few steps, a test, and every callback.

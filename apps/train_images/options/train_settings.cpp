@@ -3,6 +3,7 @@
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
 #include "lockstep/apps/shared/session/run_flags.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -40,7 +41,7 @@ NamedValues training_values(const TrainOptions& options) {
           {"steps-per-epoch", count(options.steps_per_epoch)},
           {"global-batch-size", where(!is_per_replica, options.global_batch_size)},
           {"per-replica-batch-size", count(options.per_replica_batch_size)},
-          {"accumulate-steps", options.accumulate_steps},
+          {"accumulate-steps", count(options.accumulate_steps)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
@@ -67,7 +68,7 @@ NamedValues training_values(const TrainOptions& options) {
 
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
   return settings::with_origins({data_values(options), model_values(options), training_values(options),
-                                 run_values(options), strategy_values(options)},
+                                 pipeline_values(options), run_values(options), strategy_values(options)},
                                 origins);
 }
 

@@ -39,5 +39,7 @@ History train(const TrainingRun& run);
 /// templates.
 History train_simple_cnn(const TrainingRun& run);
 History train_mobilenet_v2(const TrainingRun& run);
+/// The same of either model as a Pipeline, along the axis of the mesh.
+History train_in_stages(const TrainingRun& run);
 
 }  // namespace lockstep::apps

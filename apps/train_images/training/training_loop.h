@@ -19,9 +19,11 @@
 
 namespace lockstep::apps {
 
-/// Trains one model. An epoch is a fixed number of steps of an endless stream of batches.
+/// Trains one model, by `forward_backward` unless it is empty. An epoch is a fixed number of steps of an
+/// endless stream of batches.
 template <typename Model>
-History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model) {
+History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model,
+                    const ForwardBackward<Model, Example>& forward_backward = {}) {
   const auto& options = run.options;
   const auto dtype = parameter_dtype(options.precision);
   const auto make_in_dtype = [&](ReplicaContext& replica) {
@@ -36,7 +38,8 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                          cross_entropy, {{"accuracy", CategoricalAccuracy()}},
                          {.autocast = autocast_dtype(options.precision),
                           .cuda_graph = options.cuda_graph,
-                          .evaluation_metrics = {{"confusion", ConfusionMatrix(run.data.num_classes)}}});
+                          .evaluation_metrics = {{"confusion", ConfusionMatrix(run.data.num_classes)}},
+                          .forward_backward = forward_backward});
   if (!options.init_weights.empty())
     run.on_weights(init_weights(trainer.model(), options.init_weights, {.strict = options.strict}));
   run.on_start(*trainer.model().primary());
@@ -57,7 +60,7 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                    .steps_per_epoch = run.plan.steps_per_epoch,
                    .validation = test_images,
                    .callbacks = run.callbacks,
-                   .micro_batches = options.accumulate_steps};
+                   .micro_batches = forward_backward ? 1 : run.plan.micro_batches};
   if (run.plan.refreshes_batch_norm) {
     fit.callbacks.push_back(refresh_batch_norm(trainer.model(), batches_of(run.data.train, options.seed),
                                                {.max_batches = std::min(run.plan.steps_per_epoch, kFewSteps),

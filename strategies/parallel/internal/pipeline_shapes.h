@@ -56,7 +56,7 @@ class PipelineShapes : public EndsWithRun {
   /// Returns null if the shape is not known. Valid until abandon_run().
   const ActivationShape* find(const Key& key) const;
   const ActivationShape& add(const Key& key, const ActivationShape& shape);
-  /// Throws InvalidArgument if `shape` is not the known one; `value` says of what it is.
+  /// Throws InvalidArgument if `shape` is not the known one; `value` names the tensor that has it.
   static void check(const ActivationShape& known, const ActivationShape& shape, const std::string& value);
 
   void end_run() override {}

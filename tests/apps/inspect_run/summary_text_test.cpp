@@ -242,5 +242,37 @@ TEST(SummaryTextTest, ListsMemoryPerRankBesideTheFormula) {
     "sum": {"least": 1448, "most": 2472, "predicted": 1448}}})"));
 }
 
+TEST(SummaryTextTest, TellsAPipelinesBubbles) {
+  const TemporaryFolder folder;
+  record_run(folder.path(), three_epochs());
+  EXPECT_THAT(summary_text(summarise_run(folder.path(), 5)), Not(HasSubstr("Pipeline")));
+  EXPECT_TRUE(json_of(summarise_run(folder.path(), 5))["pipeline"].is_null());
+  const auto append = [&](const std::string& line) {
+    std::ofstream(RunPaths{folder.path()}.metrics_jsonl(), std::ios::app) << line << '\n';
+    return summarise_run(folder.path(), 5);
+  };
+  append(
+      R"({"kind": "pipeline", "step": 3, "schedule": "1f1b", "ranks": 4, "stages": 4, "micro_batches": 8, )"
+      R"("actions": 2, "planned_seconds": 0.11, "seconds": 0.125, "planned_bubble": 0.2727, "bubble": 0.3})");
+  const std::string action =
+      R"({"kind": "pipeline_action", "rank": 0, "op": "forward", "stage": 0, "micro_batch": 0, )"
+      R"("planned_begin": 0.0, "planned_end": 0.01, "begin": 0.0, "end": 0.02})";
+  EXPECT_THAT(summary_text(append(action)), HasSubstr("  actions        1 of 2 can be read\n"));
+  append(R"({"kind": "pipeline_action", "rank": "all"})");  // counts as nothing
+  const auto summary = append(action);
+  EXPECT_THAT(summary_text(summary), HasSubstr("\nPipeline in step 3\n"
+                                               "  schedule       1f1b\n"
+                                               "  ranks          4\n"
+                                               "  stages         4\n"
+                                               "  micro-batches  8\n"
+                                               "  bubble         planned 0.273, measured 0.300\n"
+                                               "  time           planned 0.11 s, measured 0.125 s\n"
+                                               "\nFiles\n"));
+  EXPECT_EQ(json_of(summary)["pipeline"]["planned_bubble"], 0.2727);
+  EXPECT_THAT(
+      summary_text(append(R"({"kind": "pipeline", "schedule": "\u001b[31m", "ranks": -1, "bubble": "x"})")),
+      AllOf(HasSubstr("  ranks          0\n"), Not(HasSubstr("\x1b"))));
+}
+
 }  // namespace
 }  // namespace lockstep::apps

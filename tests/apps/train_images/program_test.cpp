@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "lockstep/tests/apps/train_images/trainings.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::testing {
@@ -144,7 +145,7 @@ TEST(TrainImagesProgram, UndoesStepsThatEndInNanWhereAskedTo) {
 }
 
 TEST(TrainImagesProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
-  if (std::string(LOCKSTEP_TEST_SANITIZER) != "") GTEST_SKIP() << "a sanitizer reserves more than any limit";
+  if (kHasSanitizer) GTEST_SKIP() << "a sanitizer reserves more than any limit";
   const auto result = train_images(short_training({"--model", "mobilenet_v2", "--image-size", "1024",
                                                    "--replicas", "2", "--global-batch-size", "64"}),
                                    {.memory_limit = uint64_t{4} << 30});
@@ -155,7 +156,7 @@ TEST(TrainImagesProgram, EndsWithTheRetryableExitCodeIfAnotherStartMayHelp) {
   const std::vector<std::string> retryable{"--retryable-exit-code", "200"};
   auto large = short_training({"--limit-train", "64", "--model", "mobilenet_v2", "--image-size", "1024"});
   large.insert(large.end(), retryable.begin(), retryable.end());
-  if (std::string(LOCKSTEP_TEST_SANITIZER) == "")  // which reserves more than any limit
+  if (!kHasSanitizer)  // which reserves more than any limit
     expect_refusal(train_images(large, {.memory_limit = uint64_t{4} << 30}), 200, {"out of memory"});
   expect_refusal(train_images({"--data", "/no/such/folder", "--retryable-exit-code", "200"}), 3,
                  {"no such file or folder"});

@@ -12,6 +12,7 @@
 #include "lockstep/datasets/text/open_tokenizer.h"
 #include "lockstep/tests/datasets/text/small_tokenizers.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -179,8 +180,7 @@ size_t resident_mebibytes() {
 }
 
 TEST(BytePairTokenizerTest, GivesBackTheMemoryOfALongWord) {
-  if (std::string(LOCKSTEP_TEST_SANITIZER) != "")
-    GTEST_SKIP() << "a sanitizer keeps memory that is given back";
+  if (kHasSanitizer) GTEST_SKIP() << "a sanitizer keeps memory that is given back";
   const auto tokenizer = tokenizer_of(byte_level_json());
   const std::string word(size_t{8} << 20, 'q');
   const size_t before = resident_mebibytes();

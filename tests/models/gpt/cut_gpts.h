@@ -57,10 +57,11 @@ inline PartWrapper cut_gpt_units(const Strategy& strategy, ReplicaContext& repli
   };
 }
 
-/// Makes a model, or the rank's part of it along "tensor" and "context" if the mesh has these axes, of
-/// sharded units in stage 3. Every part of the model matters to its results.
+/// Makes a model, or the rank's part of it along "tensor", "context" and "pipeline" if the mesh has these
+/// axes, of sharded units in stage 3. Every part of the model matters to its results.
 inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const GptOptions& options,
-                        GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing) {
+                        GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing,
+                        PipelineOptions pipeline = {.micro_batches = 2}) {
   const auto generator = at::detail::createCPUGenerator(12);
   const RankRandom apart(generator);  // Workers that are threads share the process's generator.
   Gpt whole(options);
@@ -69,7 +70,9 @@ inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const
   GptAxes axes{.context_method = method};
   if (strategy.mesh().has("tensor")) axes.parts = &replica.axis("tensor");
   if (strategy.mesh().has("context")) axes.tokens = &replica.axis("context");
-  const bool is_cut = axes.parts != nullptr || axes.tokens != nullptr;
+  if (strategy.mesh().has("pipeline")) axes.stages = &replica.axis("pipeline");
+  axes.pipeline = std::move(pipeline);
+  const bool is_cut = axes.parts != nullptr || axes.tokens != nullptr || axes.stages != nullptr;
   if (!is_cut && strategy.sharding().stage != 3) return whole;
   const auto units = cut_gpt_units(strategy, replica);
   Gpt own = is_cut ? Gpt(options, axes, cut, units) : Gpt(options, units);
@@ -98,6 +101,11 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
   const int64_t share = all.size(0) / replica.num_replicas();
   const auto own = all.narrow(0, replica.replica_id() * share, share);
   const int64_t length = own.size(1) - 1;
+  if (gpt->stages() != nullptr) {
+    const auto means = gpt->forward_backward(replica, own.narrow(1, 0, length), own.narrow(1, 1, length));
+    replica.apply_gradients(optimizer, {.clip_norm = 0.5});
+    return means.sum().item<double>() / static_cast<double>(all.size(0));
+  }
   const auto losses = gpt->losses(own.narrow(1, 0, length), own.narrow(1, 1, length));
   const auto loss = sum_over_contexts(replica, losses.sum() / static_cast<double>(all.size(0) * length));
   loss.backward();
@@ -108,10 +116,11 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
 /// A training of such a model under a strategy.
 struct CutGptTraining {
   CutGptTraining(Strategy& on, const GptOptions& options, const GptBlockRunner& runner = {},
-                 GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing)
+                 GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing,
+                 PipelineOptions pipeline = {.micro_batches = 2})
       : strategy(on),
         model(on.scope([&](ReplicaContext& replica) {
-          Gpt gpt = make_cut_gpt(replica, on, options, cut, method);
+          Gpt gpt = make_cut_gpt(replica, on, options, cut, method, pipeline);
           gpt->set_block_runner(runner);
           return gpt;
         })),

@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "lockstep/models/gpt/gpt_generation.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/models/gpt/cut_gpts.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -22,7 +25,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kContextSteps = 20;
+constexpr int kContextSteps = compared_steps(20);
 constexpr double kContextTolerance = 1e-12;
 
 /// A division of the training of a model.
@@ -44,27 +47,27 @@ std::string name_of_context_case(const ContextGptCase& of) {
 
 /// A training of the whole model: its losses, and the model at the end.
 struct WholeContextRun {
-  explicit WholeContextRun(const GptOptions& options)
-      : strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}})), training(strategy, options) {
+  explicit WholeContextRun(const GptOptions& options) {
+    MirroredStrategy strategy(cpu_devices(1), cut_gpt_strategy({{"data", 1}}));
+    CutGptTraining training(strategy, options);
     for (int step = 0; step < kContextSteps; ++step) losses.push_back(training.step(step));
     EXPECT_LT(losses.back(), losses.front());
+    model = training.model.primary();
   }
-  const Gpt& model() { return training.model.primary(); }
 
-  MirroredStrategy strategy;
-  CutGptTraining training;
+  Gpt model{nullptr};
   std::vector<double> losses;
 };
 
-void expect_context_run(Strategy& strategy, WholeContextRun& whole, const ContextGptCase& of,
+void expect_context_run(Strategy& strategy, const WholeContextRun& whole, const ContextGptCase& of,
                         ContextMethod method, const GptBlockRunner& runner = {}) {
-  CutGptTraining own(strategy, whole.model()->options(), runner, {.shard_sequence = of.shards_sequences},
+  CutGptTraining own(strategy, whole.model->options(), runner, {.shard_sequence = of.shards_sequences},
                      method);
   for (int step = 0; step < kContextSteps; ++step)
     ASSERT_NEAR(own.step(step), whole.losses[static_cast<size_t>(step)], kContextTolerance)
         << "step " << step;
   for (const auto& model : own.model.local_values())
-    EXPECT_LE(difference_from_whole(model, whole.model()), kContextTolerance);
+    EXPECT_LE(difference_from_whole(model, whole.model), kContextTolerance);
 }
 
 class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, ContextGptCase>> {
@@ -75,6 +78,11 @@ class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, Contex
     own.max_length = layout().length + 1;
     return own;
   }
+  /// Trained once for all layouts of sequences of this length.
+  static const WholeContextRun& whole_run() {
+    static std::map<std::pair<std::string, int64_t>, WholeContextRun> runs;
+    return runs.try_emplace({std::get<0>(GetParam()).name, layout().length}, options()).first->second;
+  }
   static Mesh mesh() { return parse_mesh(layout().mesh); }
   static StrategyOptions strategy_options() {
     auto made = cut_gpt_strategy(mesh(), layout().stage);
@@ -84,7 +92,7 @@ class ContextGptTest : public testing::TestWithParam<std::tuple<NamedGpt, Contex
 };
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModel) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   for (const auto method : {ContextMethod::kRing, ContextMethod::kAllToAll}) {
     SCOPED_TRACE(static_cast<int>(method));
     MirroredStrategy strategy(cpu_devices(mesh().size()), strategy_options());
@@ -93,14 +101,14 @@ TEST_P(ContextGptTest, TrainsAsTheWholeModel) {
 }
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModelWithRecomputedBlocks) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   MirroredStrategy strategy(cpu_devices(mesh().size()), strategy_options());
   expect_context_run(strategy, whole, layout(), ContextMethod::kRing,
                      [](const auto& block, const auto& x) { return recompute(block, x); });
 }
 
 TEST_P(ContextGptTest, TrainsAsTheWholeModelOverWorkers) {
-  WholeContextRun whole(options());
+  const auto& whole = whole_run();
   const int ranks = mesh().size();
   for (const auto method : {ContextMethod::kRing, ContextMethod::kAllToAll}) {
     SCOPED_TRACE(static_cast<int>(method));
@@ -111,17 +119,19 @@ TEST_P(ContextGptTest, TrainsAsTheWholeModelOverWorkers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, ContextGptTest,
-    testing::Combine(testing::ValuesIn(cut_gpts()),
-                     testing::Values(ContextGptCase{"context=2", 11}, ContextGptCase{"data=2,context=2", 10},
-                                     ContextGptCase{"context=4", 5}, ContextGptCase{"context=2,tensor=2", 9},
-                                     ContextGptCase{"context=2,tensor=2", 8, 0, true},
-                                     ContextGptCase{"shard=2,context=2", 7, 3},
-                                     ContextGptCase{"data=1,context=2,tensor=2", 8, 1, true})),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param).name) + "_" + name_of_context_case(std::get<1>(info.param));
-    });
+const std::vector<ContextGptCase> kContextCases{{"context=2", 11},
+                                                {"data=2,context=2", 10},
+                                                {"context=4", 5},
+                                                {"context=2,tensor=2", 9},
+                                                {"context=2,tensor=2", 8, 0, true},
+                                                {"shard=2,context=2", 7, 3},
+                                                {"data=1,context=2,tensor=2", 8, 1, true}};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ContextGptTest, testing::ValuesIn(pairs_to_test(cut_gpts(), kContextCases)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  name_of_context_case(std::get<1>(info.param));
+                         });
 
 TEST(ContextGptMeshTest, EightRanksOfThreeAxesTrainAsTheWholeModelInEachStage) {
   GptOptions options = cut_gpts()[1].options;

@@ -20,6 +20,7 @@
 #include "lockstep/strategies/sharding/sharded_module.h"
 #include "lockstep/tests/models/gpt/small_gpts.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -27,7 +28,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kExpertSteps = 20;
+constexpr int kExpertSteps = compared_steps(20);
 constexpr double kCloseExperts = 1e-12;
 
 GptOptions with_experts(GptOptions options, int64_t experts = 4, int64_t chosen = 2) {

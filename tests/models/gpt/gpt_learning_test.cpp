@@ -16,6 +16,7 @@
 #include "lockstep/datasets/tokens/ngram_model.h"
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/gpt/gpt_presets.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -91,6 +92,7 @@ HeldOutLosses held_out_losses(const GeneratedLanguage& language) {
 
 // 5-grams cannot tell which ending and pronoun agree with a subject, and which bracket closes.
 TEST(GptLearningTest, NearlyReachesTheEntropyThatNgramsStayAbove) {
+  if (kHasSanitizer) GTEST_SKIP() << "learning takes minutes under a sanitizer; other tests train this model";
   const GeneratedText text(
       {.count = kSteps * kBatch, .sequence_length = kLength, .seed = kTrainSeed, .language = kFewWords});
   const GeneratedText test(

@@ -14,6 +14,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/tests/models/gpt/cut_gpts.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kCutSteps = 20;
+constexpr int kCutSteps = compared_steps(20);
 constexpr double kCutTolerance = 1e-12;
 const Mesh kWholeMesh{{"data", 1}};
 
@@ -77,8 +78,9 @@ TEST_P(CutGptTest, TrainsOnShardsOfTheSequenceAsTheWholeModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CutGptTest,
-                         testing::Combine(testing::ValuesIn(cut_gpts()),
-                                          testing::Values("tensor=2", "tensor=4", "data=2,tensor=2")),
+                         testing::ValuesIn(pairs_to_test(cut_gpts(),
+                                                         std::vector<std::string>{"tensor=2", "tensor=4",
+                                                                                  "data=2,tensor=2"})),
                          name_of_case);
 
 class CutGptFamilyTest : public testing::TestWithParam<NamedGpt> {

@@ -4,12 +4,13 @@
 #include <torch/optim/adamw.h>
 
 #include "lockstep/tests/runtime/gradients/sharded_training.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_threads.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kWorkersSteps = 10;
+constexpr int kWorkersSteps = compared_steps(10);
 
 std::unique_ptr<torch::optim::AdamW> make_adamw(const Parameters& parameters) {
   return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(0.02));

@@ -10,6 +10,7 @@
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/tanh_net.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/tests/support/worker_training.h"
@@ -19,6 +20,8 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+constexpr int kShardingSteps = compared_steps(20);
 
 MirroredStrategy strategy_of(int replicas, const ShardingOptions& sharding, const Mesh& mesh = {}) {
   return MirroredStrategy(cpu_devices(replicas),
@@ -77,7 +80,7 @@ TEST(StrategySharding, TrainsAsWithoutInEachStage) {
     Adamw whole(replicas, 0, options);
     Adamw stage_1(replicas, 1, options);
     Adamw stage_2(replicas, 2, options);
-    for (int step = 0; step < 20; ++step) {
+    for (int step = 0; step < kShardingSteps; ++step) {
       const double norm = whole.step(step);
       EXPECT_NEAR(stage_1.step(step), norm, 1e-12 * norm);
       EXPECT_NEAR(stage_2.step(step), norm, 1e-12 * norm);
@@ -94,14 +97,14 @@ TEST(StrategySharding, TrainsAsWithoutOverOneAxisOfAMesh) {
   using Adamw = NetTraining<torch::optim::AdamW, torch::optim::AdamWOptions>;
   const auto options = torch::optim::AdamWOptions(0.02).weight_decay(0.1);
   Adamw whole(4, 0, options);
-  for (int step = 0; step < 20; ++step) whole.step(step);
+  for (int step = 0; step < kShardingSteps; ++step) whole.step(step);
   for (const Mesh& mesh : {Mesh{{"data", 2}, {"shard", 2}}, Mesh{{"shard", 2}, {"data", 2}},
                            Mesh{{"data", 4}, {"shard", 1}}, Mesh{{"data", 1}, {"shard", 4}}}) {
     for (const int stage : {1, 2}) {
       SCOPED_TRACE(mesh.str() + " at stage " + std::to_string(stage));
       Adamw sharded(4, stage, options, mesh);
       EXPECT_THAT(sharded.strategy.describe(), HasSubstr(c10::str("sharding stage ", stage, " over shard")));
-      for (int step = 0; step < 20; ++step) sharded.step(step);
+      for (int step = 0; step < kShardingSteps; ++step) sharded.step(step);
       for (size_t replica = 0; replica < 4; ++replica) {
         EXPECT_LT(largest_difference(sharded.parameters(replica), whole.parameters(0)), 1e-12);
         EXPECT_EQ(largest_difference(sharded.parameters(replica), sharded.parameters(0)), 0);
@@ -181,7 +184,7 @@ TEST(StrategySharding, SeveralOptimizersAndAWeightThatIsUsedTwiceTrainAsWithout)
       replica.apply_gradients(second);
       replica.apply_gradients(first);
     };
-    for (int i = 0; i < 20; ++i) strategy.run(step, model, sgd, adamw);
+    for (int i = 0; i < kShardingSteps; ++i) strategy.run(step, model, sgd, adamw);
     return values_of(model.primary()->parameters());
   };
   const auto expected = train(0);

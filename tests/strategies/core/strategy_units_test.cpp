@@ -15,6 +15,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/tanh_net.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
@@ -153,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, StrategyUnits,
                                          "data=4,shard=1"));
 
 TEST_P(StrategyUnits, TrainAsWholeParametersDo) {
-  constexpr int kSteps = 20;
+  constexpr int kSteps = compared_steps(20);
   const Trained expected = trained_whole(4, kSteps);
   MirroredStrategy strategy(cpu_devices(4), options_of(mesh()));
   auto model = strategy.scope([&](ReplicaContext& replica) { return UnitNet(along(replica.axis(axis()))); });

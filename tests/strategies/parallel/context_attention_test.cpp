@@ -13,6 +13,7 @@
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/tests/strategies/parallel/context_cases.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -51,7 +52,8 @@ void expect_attention(Strategy& strategy, const WholeAttention& whole,
       attention);
 }
 
-const std::vector<int64_t> kLengths{32, 37, 48, 5, 1};  // with 4 ranks, some have no token of the last two
+/// With 4 ranks, some have no token of the shortest two.
+const auto kLengths = few_if_sanitized(std::vector<int64_t>{37, 1, 32, 48, 5}, 2);
 
 class ContextAttention : public testing::TestWithParam<std::tuple<int, ContextMethod, bool>> {
  protected:
@@ -91,7 +93,7 @@ TEST_P(ContextAttention, OfAnEmptyShardIsEmpty) {
 
 TEST_P(ContextAttention, EqualsGroupedQueryAttentionOverTheWholeSequence) {
   MirroredStrategy strategy(cpu_devices(ranks()), context_options(ranks()));
-  for (const int64_t kv_heads : {1, 2, 3, 4, 6}) {
+  for (const int64_t kv_heads : few_if_sanitized(std::vector<int64_t>{3, 1, 2, 4, 6}, 1)) {
     SCOPED_TRACE(testing::Message() << kv_heads << " kv_heads");
     const AttentionSizes sizes{.heads = 12, .kv_heads = kv_heads, .tokens = 21, .head_dim = 6};
     expect_attention(strategy, WholeAttention(sizes, options().is_causal), options(), TokenOrder::kZigzag,

@@ -13,6 +13,7 @@
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 constexpr double kClose = 1e-12;
 constexpr int64_t kExamples = 8;
 constexpr int64_t kTokens = 11;  // neither 2 nor 4 divides it
@@ -134,6 +135,12 @@ ParallelRun trained_on_one_device(int steps) {
   return run;
 }
 
+/// The oracle of all meshes.
+const ParallelRun& whole_training() {
+  static const ParallelRun run = trained_on_one_device(kSteps);
+  return run;
+}
+
 StrategyOptions options_of(const Mesh& mesh) {
   return {.intra_op_threads = 1,
           .seed = 3,
@@ -177,7 +184,7 @@ class ContextTraining : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(ContextTraining, EqualsThatOnOneDevice) {
-  const auto whole = trained_on_one_device(kSteps);
+  const auto& whole = whole_training();
   for (const auto method : {ContextMethod::kRing, ContextMethod::kAllToAll}) {
     MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
     EXPECT_EQ(strategy.num_replicas_in_sync(), mesh().num_replicas());
@@ -187,11 +194,11 @@ TEST_P(ContextTraining, EqualsThatOnOneDevice) {
 
 TEST_P(ContextTraining, EqualsThatOnOneDeviceWithRecomputation) {
   MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
-  expect_training(strategy, trained_on_one_device(kSteps), {.recomputes = true});
+  expect_training(strategy, whole_training(), {.recomputes = true});
 }
 
 TEST_P(ContextTraining, EqualsThatOnOneDeviceWithShardedState) {
-  const auto whole = trained_on_one_device(kSteps);
+  const auto& whole = whole_training();
   for (const int stage : {1, 2}) {
     SCOPED_TRACE(stage);
     auto options = options_of(mesh());
@@ -207,7 +214,7 @@ TEST_P(ContextTraining, EqualsThatOnOneDeviceWithShardedState) {
 }
 
 TEST_P(ContextTraining, EqualsThatOnOneDeviceOverWorkers) {
-  const auto whole = trained_on_one_device(kSteps);
+  const auto& whole = whole_training();
   const int ranks = mesh().size();
   for (const auto& layout :
        {std::vector<int>(static_cast<size_t>(ranks), 1), std::vector<int>{ranks / 2, ranks - ranks / 2}}) {

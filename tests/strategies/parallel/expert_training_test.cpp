@@ -9,6 +9,7 @@
 
 #include "lockstep/tests/strategies/parallel/expert_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 constexpr double kClose = 1e-12;
 
 StrategyOptions options_of(const Mesh& mesh) {
@@ -65,6 +66,17 @@ void expect_training(Strategy& strategy, const ExpertRun& whole, const HowToTrai
   for (const double difference : differences.local_values()) EXPECT_LE(difference, kClose);
 }
 
+/// The oracle of all meshes.
+const ExpertRun& whole_training() {
+  static const ExpertRun run = experts_on_one_device(kSteps);
+  return run;
+}
+
+const ExpertRun& whole_dropping_training() {
+  static const ExpertRun run = experts_on_one_device(kSteps, 0.5);
+  return run;
+}
+
 class ExpertTraining : public ::testing::TestWithParam<std::string> {
  protected:
   Mesh mesh() const { return parse_mesh(GetParam()); }
@@ -73,23 +85,23 @@ class ExpertTraining : public ::testing::TestWithParam<std::string> {
 TEST_P(ExpertTraining, EqualsThatOnOneDevice) {
   MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
   EXPECT_EQ(strategy.num_replicas_in_sync(), mesh().num_replicas());
-  expect_training(strategy, experts_on_one_device(kSteps));
+  expect_training(strategy, whole_training());
 }
 
 TEST_P(ExpertTraining, EqualsThatOnOneDeviceWithRecomputation) {
   MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
-  expect_training(strategy, experts_on_one_device(kSteps), {.recomputes = true});
+  expect_training(strategy, whole_training(), {.recomputes = true});
 }
 
 TEST_P(ExpertTraining, DropsTheTokensThatOneDeviceDrops) {
-  const auto whole = experts_on_one_device(kSteps, 0.5);
+  const auto& whole = whole_dropping_training();
   for (const auto& step : whole.steps) ASSERT_GT(step.dropped.sum().item<int64_t>(), 0);
   MirroredStrategy strategy(cpu_devices(mesh().size()), options_of(mesh()));
   expect_training(strategy, whole, {.capacity_factor = 0.5});
 }
 
 TEST_P(ExpertTraining, EqualsThatOnOneDeviceOverWorkers) {
-  const auto whole = experts_on_one_device(kSteps);
+  const auto& whole = whole_training();
   const int ranks = mesh().size();
   for (const auto& layout :
        {std::vector<int>(static_cast<size_t>(ranks), 1), std::vector<int>{ranks / 2, ranks - ranks / 2}}) {
@@ -114,7 +126,7 @@ class ExpertTrainingInUnits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ExpertTrainingInUnits, EqualsThatOnOneDevice) {
   const auto mesh = parse_mesh(GetParam());
-  const auto whole = experts_on_one_device(kSteps);
+  const auto& whole = whole_training();
   for (const bool recomputes : {false, true}) {
     auto options = options_of(mesh);
     options.sharding = {.stage = 3, .axis = axis_of_experts(mesh)};

@@ -13,6 +13,7 @@
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 constexpr double kClose = 1e-12;
 
 StrategyOptions options_of(const Mesh& mesh) {

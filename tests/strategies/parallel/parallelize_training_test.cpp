@@ -11,12 +11,13 @@
 #include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/tests/strategies/parallel/parallelize_cases.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kEncoderSteps = 20;
+constexpr int kEncoderSteps = compared_steps(20);
 constexpr double kEncoderClose = 1e-12;
 
 StrategyOptions encoder_options(const Mesh& mesh) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/tests/strategies/parallel/pipeline_cases.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kClose = 1e-12;
 constexpr int64_t kExamples = 11;  // which neither replicas nor micro-batches divide
-const int kSteps = 20;
+constexpr int kSteps = compared_steps(20);
 
 struct StagedLayout {
   std::string mesh;
@@ -150,6 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PipelineTraining, testing::ValuesIn(staged_lay
                          [](const auto& info) { return name_of(info.param); });
 
 TEST(PipelineTrainingTest, RandomNumbersDependOnNeitherStagesNorSchedules) {
+  constexpr int kRandomSteps = compared_steps(4);
   std::vector<std::vector<double>> all;
   for (const StagedLayout& layout : std::vector<StagedLayout>{{"pipeline=1", "gpipe"},
                                                               {"pipeline=2", "1f1b"},
@@ -160,12 +162,12 @@ TEST(PipelineTrainingTest, RandomNumbersDependOnNeitherStagesNorSchedules) {
     auto model = strategy.scope([&](ReplicaContext& replica) { return make_staged(replica, layout, 0.3); });
     auto adam = strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
     auto& losses = all.emplace_back();
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < kRandomSteps; ++step) {
       const auto results = strategy.run(staged_step, model, adam, step);
       losses.push_back(results[0].loss);
     }
   }
-  for (size_t step = 0; step < 4; ++step) {
+  for (size_t step = 0; step < kRandomSteps; ++step) {
     for (const auto& losses : all) EXPECT_NEAR(losses[step], all[0][step], kClose);
     EXPECT_GT(std::abs(all[0][step] - unstaged().losses[step]), 1e-3);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/tests/strategies/parallel/units_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/worker_strategies.h"
 
 namespace lockstep {
@@ -23,7 +25,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kShardedSteps = 20;
+constexpr int kShardedSteps = compared_steps(20);
 constexpr double kShardedTolerance = 1e-12;
 
 StrategyOptions sharded_options_of(const Mesh& mesh, int stage) {
@@ -72,7 +74,12 @@ class ShardedParallelTest : public testing::TestWithParam<ShardedParallelCase> {
  protected:
   static Mesh mesh() { return parse_mesh(std::get<0>(GetParam())); }
   static StrategyOptions options() { return sharded_options_of(mesh(), std::get<1>(GetParam())); }
-  static ParallelRun whole() { return trained_whole(mesh().num_replicas(), kShardedSteps); }
+  static const ParallelRun& whole() {
+    static std::map<int, ParallelRun> runs;  // by the number of replicas
+    const int replicas = mesh().num_replicas();
+    if (!runs.contains(replicas)) runs.emplace(replicas, trained_whole(replicas, kShardedSteps));
+    return runs.at(replicas);
+  }
 };
 
 TEST_P(ShardedParallelTest, TrainsAsTheWholeModel) {
@@ -81,7 +88,7 @@ TEST_P(ShardedParallelTest, TrainsAsTheWholeModel) {
 }
 
 TEST_P(ShardedParallelTest, TrainsAsTheWholeModelOverWorkers) {
-  const auto expected = whole();
+  const auto& expected = whole();
   const int ranks = mesh().size();
   for (const auto& layout :
        {std::vector<int>(static_cast<size_t>(ranks), 1), std::vector<int>{ranks / 2, ranks - ranks / 2}}) {

@@ -22,6 +22,7 @@
 #include "lockstep/strategies/pipeline/pipeline_check.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
 #include "lockstep/strategies/pipeline/pipeline_schedule.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -370,7 +371,7 @@ class RandomSchedules {
   std::mt19937 random_;
 };
 
-constexpr int kNumSchedules = 10'000;
+constexpr int kNumSchedules = few_if_sanitized(10'000, 1000);
 
 /// The checker is right about a schedule if threads that run it agree.
 TEST(CheckPipelineSchedule, AcceptsExactlyWhatRunsToItsEndAndLosesNothing) {

@@ -10,6 +10,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/tests/strategies/sharding/sharding_cases.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -295,7 +296,7 @@ TEST(ShardedOverlapTest, TrainingHasTheSameBitsWithAndWithout) {
       const auto self = static_cast<size_t>(rank);
       auto& model = stacks.models[self];
       // The whole training in one run.
-      for (int step = 0; step < 10; ++step) {
+      for (int step = 0; step < compared_steps(10); ++step) {
         model->zero_grad();
         model->forward(batch.tensor_split(kRanksOfOverlap)[self] + 0.1 * step).square().sum().backward();
         const torch::NoGradGuard no_grad;

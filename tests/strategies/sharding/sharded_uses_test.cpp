@@ -9,6 +9,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/tests/strategies/sharding/sharding_cases.h"
+#include "lockstep/tests/support/sanitizer.h"
 
 namespace lockstep {
 namespace {
@@ -231,7 +232,7 @@ TEST(ShardedUsesTest, AnOptimizerOfTheShardsMakesOneDevicesSteps) {
     const auto batch = torch::randn({4, 3, 8}, torch::kDouble);
     const auto train = [](auto& block, const torch::Tensor& x) {
       torch::optim::Adam adam(block->parameters(), torch::optim::AdamOptions(1e-3).weight_decay(0.1));
-      for (int step = 0; step < 20; ++step) {
+      for (int step = 0; step < compared_steps(20); ++step) {
         adam.zero_grad();
         block->forward(x + 0.1 * step).square().sum().backward();
         adam.step();

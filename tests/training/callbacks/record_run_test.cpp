@@ -19,6 +19,7 @@
 #include "lockstep/training/callbacks/metrics_logger.h"
 #include "lockstep/training/metrics/confusion_matrix.h"
 #include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/reporting/records/measured_pipeline.h"
 #include "lockstep/training/trainer/trainer.h"
 
 namespace lockstep {
@@ -102,6 +103,29 @@ TEST_F(RecordedFit, TellsItsStartUpFromItsTraining) {
   EXPECT_LT(end["seconds"].get<double>(), 1000);
   EXPECT_EQ(end["images"], 2 * data_.target.size(0));
   EXPECT_FALSE(end.contains("steps_before"));
+}
+
+TEST_F(RecordedFit, WritesTheStepOfAPipelineAndChartsIt) {
+  const auto schedule = one_forward_one_backward_schedule(2, 3);
+  const auto record = std::make_shared<RecordRun>(directory_.paths());
+  fit(record);
+  record->set_pipeline(pipeline_record(
+      schedule, simulate_pipeline(schedule, uniform_pipeline_times(schedule, 1, 2)), {.step = 2}));
+  record->finish(RunStatus::kCompleted);
+  std::vector<nlohmann::json> steps, actions;
+  for (const auto& line : json_lines_of(directory_.paths().metrics_jsonl())) {
+    if (line["kind"] == "pipeline") steps.push_back(line);
+    if (line["kind"] == "pipeline_action") actions.push_back(line);
+  }
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0]["step"], 2);
+  EXPECT_EQ(steps[0]["schedule"], "1f1b");
+  EXPECT_NEAR(steps[0]["bubble"].get<double>(), 1.0 / 4, 1e-12);
+  ASSERT_EQ(actions.size(), 2 * 3 * 2 + 2 * 3 * 2);  // computations, and sends and receives
+  EXPECT_EQ(steps[0]["actions"], actions.size());
+  EXPECT_EQ(actions[0]["op"], "forward");
+  EXPECT_EQ(actions[0]["end"], 1.0);
+  EXPECT_THAT(content_of(directory_.paths().report()), HasSubstr("bubble planned 0.250, measured 0.250"));
 }
 
 TEST_F(RecordedFit, CountsTheExamplesOfAnEpochThatWasCut) {

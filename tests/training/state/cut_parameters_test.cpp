@@ -14,6 +14,7 @@
 #include "lockstep/tests/strategies/parallel/parallel_cases.h"
 #include "lockstep/tests/strategies/parallel/units_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/callbacks/divergence_check.h"
@@ -152,15 +153,20 @@ TEST(CutParameters, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
     files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
     save(files.back());
   });
-  for (const auto& file : files) {
-    SCOPED_TRACE(file);
-    with_each_layout([&](const std::string&, const auto& save, const auto& load, const auto&) {
+  size_t layout = 0;
+  with_each_layout([&](const std::string&, const auto& save, const auto& load, const auto&) {
+    // Each layout begins with the file of another one.
+    for (size_t i = 0; i < files.size(); ++i) {
+      const size_t from = (layout + i) % files.size();
+      if (!takes_pair(layout, from, files.size())) continue;
+      SCOPED_TRACE(files[from]);
       const auto again = (folder.path() + "/again.pt");
-      load(file);
+      load(files[from]);
       save(again);
-      expect_same_tensors(file, again);
-    });
-  }
+      expect_same_tensors(files[from], again);
+    }
+    ++layout;
+  });
 }
 
 TEST(CutParameters, ATrainingResumesOnAnotherMesh) {

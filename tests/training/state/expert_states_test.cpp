@@ -9,6 +9,7 @@
 
 #include "lockstep/tests/strategies/parallel/expert_net.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/callbacks/divergence_check.h"
@@ -122,14 +123,15 @@ TEST(ExpertStates, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
     own.training.state.save(files.back(), {});
     expect_tensors_within(files.back(), files.front(), 1e-12);
   }
-  for (const auto& layout : kExpertLayouts) {
-    LocalExperts own(layout);
-    for (const auto& file : files) {
-      SCOPED_TRACE(::testing::Message() << file << " on " << layout.name);
+  for (size_t on = 0; on < files.size(); ++on) {
+    LocalExperts own(kExpertLayouts[on]);
+    for (size_t from = 0; from < files.size(); ++from) {
+      if (!takes_pair(on, from, files.size())) continue;
+      SCOPED_TRACE(::testing::Message() << files[from] << " on " << kExpertLayouts[on].name);
       const auto again = folder.path() + "/again.pt";
-      own.training.state.load(file);
+      own.training.state.load(files[from]);
       own.training.state.save(again, {});
-      expect_tensors_within(file, again, 0);
+      expect_tensors_within(files[from], again, 0);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "lockstep/training/reporting/html/internal/html_page.h"
 #include "lockstep/training/reporting/html/internal/html_text.h"
 #include "lockstep/training/reporting/html/internal/load_map.h"
+#include "lockstep/training/reporting/html/internal/pipeline_chart.h"
 #include "lockstep/training/reporting/html/internal/report_curves.h"
 #include "lockstep/training/reporting/html/internal/report_texts.h"
 
@@ -300,6 +301,7 @@ std::string report_html(const RunRecord& record) {
   add_reference_losses(record, page);
   add_samples(record, page);
   add_expert_load(record, page);
+  add_pipeline(record, page);
   add_confusions(record, page);
   add_misclassified(record, page);
   add_epochs(record, page);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/training/reporting/records/metrics_log.h"
+#include "lockstep/training/reporting/records/pipeline_record.h"
 #include "lockstep/training/reporting/records/rank_memory.h"
 
 namespace lockstep {
@@ -139,6 +140,7 @@ struct RunRecord {
   std::optional<MemoryRecord> memory = {};
   std::vector<SampleText> samples = {};  ///< the oldest first
   std::optional<ExpertLoad> expert_load = {};
+  std::optional<PipelineRecord> pipeline = {};
   std::vector<ReferenceLoss> reference_losses = {};  ///< the lowest first
   RunTotals totals = {};
 };
@@ -147,9 +149,9 @@ struct RunRecord {
 std::string status_name(RunStatus status);
 
 /// Return the rows of metrics.csv (one per epoch) and of metrics.jsonl. Absent values have no entry. In
-/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", "memory", "memory_of_rank", or
-/// "end" for the totals, which close the file; with_kind() adds it. A name in `others` that the record
-/// already has is left out.
+/// metrics.jsonl each row starts with a "kind": "start", "step", "epoch", "memory", "memory_of_rank",
+/// "pipeline", "pipeline_action", or "end" for the totals, which close the file; with_kind() adds it. A name
+/// in `others` that the record already has is left out.
 MetricRow metric_row(const RunStart& start);
 MetricRow metric_row(const StepRecord& step);
 MetricRow metric_row(const EpochRecord& epoch);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/message_of.h"
 
@@ -173,8 +174,56 @@ TEST(GptAxesTest, ShardsOfPartsOfSequencesNeedALengthThatBothAxesDivide) {
 }
 
 TEST(GptAxesTest, AnotherAxisThatCutsModelsIsRefused) {
-  EXPECT_THAT(refusal_of("data=2,pipeline=2", divisible()), HasSubstr("but got pipeline"));
   EXPECT_THAT(refusal_of("inner=2:model,tensor=2", divisible()), HasSubstr("but got inner"));
+  EXPECT_THAT(refusal_of("inner=2:model,pipeline=2", divisible()), HasSubstr("but got inner"));
+}
+
+/// Returns the micro-batches that a step of `batch` sequences has.
+int64_t planned_micro_batches(const std::string& mesh, GptTrainOptions options, int64_t batch,
+                              int64_t given = 1) {
+  MirroredStrategy strategy(cpu_devices(parse_mesh(mesh).size()), {.mesh = parse_mesh(mesh)});
+  GptPlan plan{.model = divisible(), .global_batch_size = batch, .micro_batches = given};
+  plan.model.num_layers = 2;
+  plan.model.num_experts = options.experts;
+  plan_pipeline(strategy, options, plan);
+  return plan.micro_batches;
+}
+
+TEST(GptPipelineTest, ModelsAreCutIntoStagesAlongTheAxisPipeline) {
+  EXPECT_EQ(axis_of_pipeline(parse_mesh("data=2,pipeline=2")), "pipeline");
+  for (const char* mesh : {"data=4", "pipeline=1", "pipeline=2:data", "tensor=2"})
+    EXPECT_EQ(axis_of_pipeline(parse_mesh(mesh)), "") << mesh;
+  EXPECT_NO_THROW(check_axes(parse_mesh("pipeline=2,tensor=2"), {}, {}, divisible()));
+}
+
+TEST(GptPipelineTest, AStepHasFourMicroBatchesForEachRankUnlessAFlagDecides) {
+  EXPECT_EQ(planned_micro_batches("pipeline=2", {}, 32), 8);
+  EXPECT_EQ(planned_micro_batches("pipeline=2,data=4", {}, 17), 5);  // as many as a replica has sequences
+  GptTrainOptions options;
+  options.micro_batch_size = 2;
+  EXPECT_EQ(planned_micro_batches("pipeline=2", options, 32, 3), 3);
+  options.pipeline_schedule = "interleaved";
+  EXPECT_EQ(planned_micro_batches("pipeline=2", options, 32, 3), 4);  // which the ranks divide
+  EXPECT_EQ(planned_micro_batches("data=2", {}, 32, 3), 3);
+}
+
+TEST(GptPipelineTest, ThingsThatModelsInStagesCannotDoAreRefused) {
+  const auto refusal = [](const std::string& mesh, const GptTrainOptions& options) {
+    return message_of<UsageError>([&] { planned_micro_batches(mesh, options, 32); });
+  };
+  GptTrainOptions options;
+  options.pipeline_schedule = "zb-v";
+  EXPECT_THAT(refusal("data=2", options), HasSubstr("--pipeline-schedule zb-v: expected a --mesh with"));
+  EXPECT_THAT(refusal("pipeline=4", options),
+              HasSubstr("--layers 2: expected at least 6 for the 8 stages of --mesh pipeline=4"));
+  options.pipeline_schedule = "1f1b";
+  options.cuda_graph = true;
+  EXPECT_THAT(refusal("pipeline=2", options), HasSubstr("--cuda-graph: expected no CUDA graph"));
+  options.cuda_graph = false;
+  options.experts = 4;
+  EXPECT_THAT(refusal("pipeline=2", options), HasSubstr("--experts 4: expected none"));
+  options.experts = 0;
+  EXPECT_THAT(refusal("pipeline=2,context=2", options), HasSubstr("no axis context"));
 }
 
 }  // namespace

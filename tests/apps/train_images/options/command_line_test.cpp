@@ -189,8 +189,20 @@ TEST(CommandLine, ReadsEveryFlagAboutGradientsAndTheEnd) {
   EXPECT_EQ(options.early_stopping, 3);
   EXPECT_EQ(options_of({"--early-stopping", "0"}).early_stopping, 0);
   EXPECT_EQ(options_of({}).clip_norm, 0);
-  EXPECT_EQ(options_of({}).accumulate_steps, 1);
+  EXPECT_EQ(make_plan(options, 1, 60000).micro_batches, 4);
+  EXPECT_EQ(make_plan(options_of({}), 1, 60000).micro_batches, 1);
   EXPECT_EQ(options_of({}).early_stopping, 0);
+}
+
+TEST(CommandLine, ReadsTheSchedulesOfPipelines) {
+  EXPECT_EQ(options_of({}).pipeline_schedule, "1f1b");
+  for (const std::string name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"})
+    EXPECT_EQ(options_of({"--pipeline-schedule", name}).pipeline_schedule, name);
+  const auto options = options_of({"--pipeline-schedule", "interleaved", "--stages-per-rank", "3"});
+  EXPECT_EQ(options.stages_per_rank, 3);
+  EXPECT_THAT(refusal({"--stages-per-rank", "3"}),
+              HasSubstr("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only"));
+  EXPECT_THAT(refusal({"--pipeline-schedule", "2f2b"}), HasSubstr("but got '2f2b'"));
 }
 
 TEST(CommandLine, ReadsEveryFlagAboutTheRun) {
@@ -495,6 +507,8 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--strict",
                                  "--clip-norm",
                                  "--accumulate-steps",
+                                 "--pipeline-schedule",
+                                 "--stages-per-rank",
                                  "--warmup-epochs",
                                  "--schedule-step-epochs",
                                  "--schedule-factor",

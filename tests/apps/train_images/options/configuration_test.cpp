@@ -60,7 +60,11 @@ TEST(Configuration, ShowsWhatIsNotAsUsual) {
   run.options.init_weights = "a.safetensors";
   run.options.run_dir = "runs/a";
   run.options.precision = PrecisionKind::kFloat64;
+  run.options.pipeline_schedule = "zb-h1";
+  run.plan.num_stages = 2;
+  run.plan.micro_batches = 4;
   const std::string text = configuration_text(run);
+  EXPECT_THAT(text, HasSubstr("pipeline         2 stages, zb-h1, 4 micro-batches\n"));
   EXPECT_THAT(text,
               HasSubstr("optimizer        sgd, momentum 0.9, each step in 4 pieces, gradients clipped to a "
                         "norm of 1.5\n"));

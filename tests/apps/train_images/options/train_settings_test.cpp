@@ -64,6 +64,7 @@ Words good_values(const Flag& flag) {
       {"precision", {"float32", "ieee", "float64", "tf32", "bfloat16", "float16"}},
       {"optimizer", {"adam", "adamw", "sgd"}},
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
+      {"pipeline-schedule", {"gpipe", "interleaved"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
       {"mesh", {"data=2", "data=2,shard=4"}},
@@ -127,7 +128,7 @@ TEST(TrainSettings, RepeatARunWhateverItsFlagsWere) {
   const auto flags = train_flags(kStrategies).flags;
   std::set<std::string> tried;
   int runs = 0;
-  for (int attempt = 0; attempt < 20000 && runs < 400; ++attempt) {
+  for (int attempt = 0; attempt < 30000 && runs < 400; ++attempt) {
     Words arguments;
     for (const auto& flag : flags) {
       if (flag.role == FlagRole::kAction || random() % 4 != 0) continue;

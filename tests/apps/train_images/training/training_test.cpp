@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "lockstep/tests/apps/train_images/trainings.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::testing {
@@ -263,16 +264,15 @@ TEST(TrainImages, FinishesItsStepAndEndsWithTheSignalsCode) {
 TEST(TrainImages, ReachesTheAccuracyOfRealMnistInBFloat16) {
   const std::string folder = mnist_folder();
   if (folder.empty()) GTEST_SKIP() << "LOCKSTEP_MNIST_DIR names no folder with MNIST";
-  // A whole epoch takes minutes under a sanitizer.
-  const bool is_short = std::string(LOCKSTEP_TEST_SANITIZER) != "";
   std::vector<std::string> arguments{"--data",     folder, "--precision", "bfloat16",
                                      "--replicas", "2",    "--epochs",    "1"};
-  if (is_short) arguments.insert(arguments.end(), {"--limit-train", "3200", "--limit-test", "1000"});
+  // A whole epoch takes minutes under a sanitizer.
+  if (kHasSanitizer) arguments.insert(arguments.end(), {"--limit-train", "3200", "--limit-test", "1000"});
   const auto result = train_images(arguments, {.timeout_seconds = 600});
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto epochs = epochs_of(result);
   ASSERT_EQ(epochs.size(), 1) << result.out;
-  EXPECT_GT(epochs[0].test_accuracy, is_short ? 0.8 : 0.96);
+  EXPECT_GT(epochs[0].test_accuracy, kHasSanitizer ? 0.8 : 0.96);
 }
 
 TEST(TrainImages, ReachesTheAccuracyOfRealMnistFromItsFilesAndItsZip) {

@@ -6,7 +6,9 @@ findings in the page, where --dump-dom finds them.
 """
 
 import html
+import itertools
 import json
+import math
 import os
 import pathlib
 import re
@@ -19,7 +21,8 @@ WRITER = os.environ["LOCKSTEP_WRITE_REPORTS"]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # How many plots each page has, by what write_reports.cpp puts into it.
-PLOTS = {"usual": 9, "nan": 7, "one_epoch": 9, "hundred_classes": 7, "hostile": 3, "empty": 0, "comparison": 4}
+PLOTS = {"usual": 9, "nan": 7, "one_epoch": 9, "hundred_classes": 7, "hostile": 4, "empty": 0, "comparison": 4, "pipeline": 1,
+         "halves": 1, "interleaved": 1, "many_ranks": 1}
 PIXELS = {"wide": (1280, 900), "narrow": (500, 900)}
 
 MEASURE = """
@@ -42,13 +45,16 @@ const plots = [...document.querySelectorAll("svg.plot")].map(plot => ({
   box: area(plot),
   texts: [...plot.querySelectorAll("text")].map(text => {
     const card = backgroundOf(plot), previous = text.previousElementSibling;
-    // A count's cell is drawn right before it.
+    // A count's cell, or a micro-batch's box, is drawn right before it.
     const cell = ["count", "on-heat"].includes(text.getAttribute("class")) ? previous : null;
-    const back = cell ? blend(getComputedStyle(cell).fill, Number(cell.getAttribute("fill-opacity")), card) : card;
+    const back = cell ? blend(getComputedStyle(cell).fill, Number(getComputedStyle(cell).fillOpacity), card) : card;
     return {text: text.textContent, box: area(text), contrast: contrast(getComputedStyle(text).fill, back)}; }),
-  marks: [...plot.querySelectorAll(".line, .bar, .heat")].map(mark => {
+  marks: [...plot.querySelectorAll(".line, .bar, .heat, .ops path")].map(mark => {
     const style = getComputedStyle(mark), colour = style.stroke === "none" ? style.fill : style.stroke;
     return {kind: mark.getAttribute("class"), box: area(mark), contrast: contrast(colour, backgroundOf(plot))}; }),
+  boxes: Object.fromEntries([...plot.querySelectorAll(".ops path")].map(box => {
+    const style = getComputedStyle(box), opacity = Number(style.fillOpacity);
+    return [box.getAttribute("class"), channels(blend(style.fill, opacity, backgroundOf(plot)))]; })),
 }));
 const words = [...document.querySelectorAll("h1, h2, p, dt, dd, th, td, figcaption, li, summary")]
   .filter(element => element.offsetParent !== null)
@@ -176,6 +182,19 @@ class ReportTest(unittest.TestCase):
             for plot in shown["plots"]:
                 for mark in plot["marks"]:
                     self.assertGreaterEqual(mark["contrast"], 3, (plot["caption"], mark["kind"]))
+
+        self.for_each(check)
+
+    def test_kinds_of_computations_look_different(self):
+        kinds = {"pipeline": ["b", "f"], "halves": ["f", "i", "later f", "later i", "later w", "w"],
+                 "interleaved": ["b", "f", "later b", "later f"], "many_ranks": ["b", "f"]}
+        def check(page, _scheme, shown):
+            if page not in kinds:
+                return
+            boxes = shown["plots"][0]["boxes"]
+            self.assertEqual(sorted(boxes), kinds[page])
+            for first, second in itertools.combinations(sorted(boxes), 2):
+                self.assertGreater(math.dist(boxes[first], boxes[second]), 45, (first, second))
 
         self.for_each(check)
 

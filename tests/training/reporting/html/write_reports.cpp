@@ -1,6 +1,7 @@
 // write_reports FOLDER: writes reports of invented runs into FOLDER, one for each kind that could look wrong,
 // for report_test.py to open in a browser.
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "lockstep/training/reporting/html/internal/html_text.h"
 #include "lockstep/training/reporting/html/internal/line_plot.h"
 #include "lockstep/training/reporting/html/report.h"
+#include "lockstep/training/reporting/records/measured_pipeline.h"
 
 namespace lockstep {
 namespace {
@@ -152,6 +154,32 @@ RunRecord run_with_a_hundred_classes() {
   return record;
 }
 
+/// A step whose computations last up to a tenth more or less than planned, and begin ever later.
+PipelineRecord invent_pipeline(const PipelineSchedule& schedule, double forward) {
+  std::mt19937 generator(7);
+  std::uniform_real_distribution<double> uniform(0.9, 1.1);
+  PipelineTimeline timeline =
+      simulate_pipeline(schedule, uniform_pipeline_times(schedule, forward, 2 * forward));
+  for (auto& rank : timeline.ranks) {
+    double late = 0;
+    double free = 0;  // when the action before has ended
+    for (auto& action : rank) {
+      const double length = (action.end - action.begin) * uniform(generator);
+      action.begin = std::max(action.begin + late, free);
+      action.end = free = action.begin + length;
+      late += 0.05 * forward;
+    }
+  }
+  return pipeline_record(schedule, timeline, {.step = 3});
+}
+
+RunRecord run_of_a_pipeline(const PipelineSchedule& schedule, double forward) {
+  RunRecord record{.title = "A pipeline"};
+  record.pipeline = invent_pipeline(schedule, forward);
+  record.totals = {.epochs = 1, .steps = 10, .images = 640, .seconds = 3.1};
+  return record;
+}
+
 RunRecord hostile_run() {
   const std::string hostile = "<script>document.title='taken'</script>\"'&\x01\xFF";
   RunRecord record{.title =
@@ -167,6 +195,9 @@ RunRecord hostile_run() {
   record.confusion = confuse({hostile, "\u4e2d\u6587", "a", "sulphur-crested cockatoo"}, 123456, 0.9);
   record.misclassified = {
       {.png = draw_picture(2), .true_class = hostile, .predicted_class = hostile, .confidence = 1}};
+  record.pipeline = run_of_a_pipeline(gpipe_schedule(2, 1), 1e-9).pipeline;
+  record.pipeline->schedule = hostile;
+  record.pipeline->actions[3].end = 1e9;  // of the first rank's backward
   record.totals = {.status = RunStatus::kInterrupted, .reason = hostile, .epochs = 3, .seconds = kNan};
   return record;
 }
@@ -225,6 +256,10 @@ int main(int argc, char** argv) {
   write_report(run_with_a_hundred_classes(), folder + "hundred_classes.html");
   write_report(hostile_run(), folder + "hostile.html");
   write_report({}, folder + "empty.html");
+  write_report(run_of_a_pipeline(one_forward_one_backward_schedule(4, 8), 0.02), folder + "pipeline.html");
+  write_report(run_of_a_pipeline(zero_bubble_v_schedule(4, 12), 0.003), folder + "halves.html");
+  write_report(run_of_a_pipeline(interleaved_schedule(8, 2, 64), 2), folder + "interleaved.html");
+  write_report(run_of_a_pipeline(gpipe_schedule(100, 120), 2e-5), folder + "many_ranks.html");
   replace_file(folder + "comparison.html", comparison_page());
   return 0;
 }

@@ -58,6 +58,11 @@ figure { margin: 0; }
 .bar { fill: var(--bar); }
 .matrix { fill: none; stroke: var(--edge); }
 .heat { fill: var(--heat); }
+.wait { fill: var(--grid); }
+.ops .f { fill: var(--s0); } .ops .b { fill: var(--s1); } .ops .i { fill: var(--s3); } .ops .w { fill: var(--s6); }
+.ops .later { fill-opacity: .4; stroke-width: .6; }
+.ops .later.f { stroke: var(--s0); } .ops .later.b { stroke: var(--s1); } .ops .later.i { stroke: var(--s3); } .ops .later.w { stroke: var(--s6); }
+.ops text.count, .ops text.on-heat { font-size: 11px; }
 .line { fill: none; stroke-width: 1.9; stroke-linejoin: round; stroke-linecap: round; }
 .line.dense { stroke-width: 1.1; }
 .mark { stroke: var(--card); stroke-width: 1; }

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "lockstep/apps/train_images/data/image_data.h"
+#include "lockstep/apps/train_images/options/train_options.h"
+#include "lockstep/runtime/replicas/replica_context.h"
+#include "lockstep/strategies/core/strategy.h"
+#include "lockstep/strategies/parallel/pipeline.h"
+#include "lockstep/training/trainer/trainer_step.h"
+
+namespace lockstep::apps {
+
+/// Decides the stages of the model and the micro-batches of a step if the mesh has an axis pipeline; see
+/// micro_batches_of_stages(). Throws UsageError for flags and axes that do not go together with it, for flags
+/// that need it if there is none, for another axis along which models are cut, and for more stages than the
+/// model has blocks.
+void plan_image_stages(const Strategy& strategy, const TrainOptions& options, TrainPlan& plan);
+
+/// Makes the chosen model for `num_classes` classes as a Pipeline along that axis, cut so that stages have
+/// about equally many multiplications.
+Pipeline make_image_stages(const TrainOptions& options, const TrainPlan& plan, int64_t num_classes,
+                           const Strategy& strategy, ReplicaContext& replica);
+
+/// Goes forward and backward through the cross entropies of a shard of the batch.
+StepOutputs train_image_stages(ReplicaContext& replica, Pipeline& model, const Example& shard,
+                               const BackwardOptions& how);
+
+}  // namespace lockstep::apps
