@@ -6,7 +6,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <fstream>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <set>
@@ -77,6 +80,20 @@ uint64_t mixed(uint64_t seed, uint64_t number) {
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
   bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
   return bits ^ (bits >> 31);
+}
+
+/// Returns the moment at which the first rank called it. Ranks on other machines, whose clocks say nothing
+/// about it, get the moment at which they heard of that. Blocks until all ranks have called it.
+std::chrono::steady_clock::time_point common_start(const ReplicaBackends& ranks) {
+  using Clock = std::chrono::steady_clock;
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const auto machine = static_cast<int64_t>(std::hash<std::string>()(boot));
+  const torch::Tensor first =
+      torch::tensor({static_cast<int64_t>(Clock::now().time_since_epoch().count()), machine}, torch::kLong);
+  broadcast_(*ranks.host, 0, {first});
+  const auto* values = first.const_data_ptr<int64_t>();
+  return values[1] == machine ? Clock::time_point(Clock::duration(values[0])) : Clock::now();
 }
 
 /// Calls `work`, whose errors then say what was done. Errors of other ranks stay as they are.
@@ -609,8 +626,12 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
   }
   if (num_ranks() > 1) replica_->refuse_capture(kPipeline, "the messages of a pipeline");
   Work work(*this, schedule_, input, target, pass, &replica);
-  if (records_times_ && num_ranks() > 1) replica.axis(position_.name).sum_on_host(0);
-  auto times = run_pipeline_rank(schedule_, position_.index, work, std::chrono::steady_clock::now());
+  auto start = std::chrono::steady_clock::now();
+  if (records_times_ && num_ranks() > 1) {
+    replica.axis(position_.name).sum_on_host(0);
+    start = common_start(backends());
+  }
+  auto times = run_pipeline_rank(schedule_, position_.index, work, start);
   if (records_times_) times_ = std::move(times);
   work.finish();
   if (is_training()) share_buffers();
