@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "lockstep/strategies/parallel/pipeline.h"
 #include "lockstep/strategies/sharding/sharded_module.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/metrics/loss_functions.h"
@@ -217,7 +219,9 @@ void expect_images_like_one_device(Strategy& strategy, const ImageLayout& layout
 
 template <typename Case>
 void expect_images_on(const std::vector<ImageLayout>& layouts, int steps) {
-  for (const auto& layout : layouts) {
+  constexpr size_t kFewLayouts = std::is_same_v<Case, MobileNetCase> ? 1 : 3;
+  steps = few_if_sanitized(steps, 2);
+  for (const auto& layout : few_if_sanitized(layouts, kFewLayouts)) {
     SCOPED_TRACE(layout.str());
     const auto whole = trained_whole_net<Case>(layout, steps);
     MirroredStrategy strategy(cpu_devices(parse_mesh(layout.mesh).size()), image_strategy(layout));
@@ -430,10 +434,12 @@ void expect_checkpoints_that_move(const std::vector<ImageLayout>& layouts) {
 
 TEST(ImageStagesTest, CheckpointsOfStagesAreReadByOneDeviceAndBack) {
   expect_checkpoints_that_move<CnnCase>({{"pipeline=2"}, {"data=2,pipeline=3", "1f1b", 4, 1}});
-  expect_checkpoints_that_move<MobileNetCase>({{"pipeline=2"},
-                                               {"pipeline=4"},
-                                               {"data=2,pipeline=2", "1f1b", 4, 1},
-                                               {"data=2,pipeline=2", "1f1b", 4, 3}});
+  expect_checkpoints_that_move<MobileNetCase>(
+      few_if_sanitized<ImageLayout>({{"pipeline=2"},
+                                     {"data=2,pipeline=2", "1f1b", 4, 1},
+                                     {"pipeline=4"},
+                                     {"data=2,pipeline=2", "1f1b", 4, 3}},
+                                    1));
 }
 
 }  // namespace
