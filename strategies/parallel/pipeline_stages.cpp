@@ -251,7 +251,7 @@ class PipelineStages::Work final : public PipelineWork {
   torch::Tensor outputs() const { return concatenated(outputs_); }
 
  private:
-  /// What a rank keeps of a stage's forward for a micro-batch.
+  /// A stage's forward for a micro-batch, as far as later actions need it.
   struct Kept {
     torch::Tensor input;     ///< a leaf; undefined if backward needs no gradient of it
     torch::Tensor result;    ///< with its history
@@ -624,7 +624,9 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
     throw InvalidArgument(c10::str("[Pipeline] expected an input and a target of as many examples, but got ",
                                    input.sizes(), " and ", target.sizes()));
   }
-  if (num_ranks() > 1) replica_->refuse_capture(kPipeline, "the messages of a pipeline");
+  // A model that belongs to no replica is refused next.
+  if (num_ranks() > 1 && replica_ != nullptr)
+    replica_->refuse_capture(kPipeline, "the messages of a pipeline");
   Work work(*this, schedule_, input, target, pass, &replica);
   auto start = std::chrono::steady_clock::now();
   if (records_times_ && num_ranks() > 1) {

@@ -23,7 +23,7 @@ namespace lockstep {
 class PipelineShapes;
 class StageParameters;
 
-/// How a pipeline computes losses, and goes backward through them.
+/// The losses of a pipeline, and the way backward through them.
 struct PipelinePass {
   /// Returns the losses of a micro-batch's examples, [n] or [n, ...], from the last block's result and the
   /// rows of the target that belong to it. Called on the rank of the last stage.
@@ -93,8 +93,8 @@ class PipelineStages {
   PipelineResult forward_backward(ReplicaContext& replica, const torch::Tensor& input,
                                   const torch::Tensor& target, const PipelinePass& pass);
 
-  /// Returns the last block's result, without gradients, the same on all ranks of the axis. Blocks until all
-  /// ranks have computed their parts.
+  /// Returns the last block's result, without gradients, the same on all ranks of the axis. If layers train,
+  /// stages compute all examples at once. Blocks until all ranks have computed their parts.
   torch::Tensor forward(const torch::Tensor& input);
   /// Returns what `finish` computes on the rank of the last stage from the last block's results, for a
   /// micro-batch at a time, and the rows of `target` that belong to it, if it is defined. Otherwise like

@@ -107,6 +107,23 @@ class ParityCase(Case):
         weights = weights_of(folder)
         self.assertEqual(weights.keys(), self.weights.keys())
         self.assertEqual(sum(map(len, weights.values())), sum(map(len, self.weights.values())))
-        largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-        self.assertLess(largest, 1e-12)
+        self.check_weights(folder)
         self.assertEqual(test_losses(output), self.losses)
+
+    def check_weights(self, folder):
+        largest = max(abs(a - b) for name, values in weights_of(folder).items() for a, b in zip(values, self.weights[name]))
+        self.assertLess(largest, 1e-12)
+
+    def check_goes_on(self, saved, layout):
+        """Checks that a training saved after step 7 ends like that on one device. `saved` are the flags of its backups."""
+        result = train(*PARITY, *layout, *saved)
+        self.assertIn("resumes after step 7 from ", result.stderr)
+        self.assertEqual(test_losses(result.stdout), self.losses)
+        self.check_weights(saved[-1])
+
+
+class UsageCase(Case):
+    def refused(self, *arguments):
+        result = train(*TINY, "--steps", 1, *arguments, check=False)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        return result.stderr

@@ -4,7 +4,7 @@
 import unittest
 
 import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, test_losses, train, weights_of
+from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, train
 
 ONE_DEVICE = []
 CONTEXT = ["--replicas", 2, "--mesh", "context=2"]
@@ -48,12 +48,7 @@ class ParityTest(ParityCase):
                                      environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
                 process.communicate(timeout=TIMEOUT)
                 self.assertEqual(process.returncode, 1)
-                result = train(*PARITY, *end, *saved)
-                self.assertIn("resumes after step 7 from ", result.stderr)
-                self.assertEqual(test_losses(result.stdout), self.losses)
-                weights = weights_of(folder)
-                largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-                self.assertLess(largest, 1e-12)
+                self.check_goes_on(saved, end)
 
 
 class Gpt2Test(Case):
@@ -68,12 +63,7 @@ class Gpt2Test(Case):
         self.assertEqual(samples[0], samples[1])
 
 
-class UsageTest(Case):
-    def refused(self, *arguments):
-        result = train(*TINY, "--steps", 1, *arguments, check=False)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        return result.stderr
-
+class UsageTest(UsageCase):
     def test_things_that_ranks_with_different_tokens_cannot_do_are_refused(self):
         self.assertIn("--dropout 0.1: expected 0 with --mesh context=2", self.refused("--dropout", 0.1, *CONTEXT))
         self.assertIn("--context-attention all_to_all: expected heads that the 2 ranks along the axis context of --mesh "

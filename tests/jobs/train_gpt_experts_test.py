@@ -5,7 +5,7 @@ import csv
 import unittest
 
 import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, test_losses, train, weights_of
+from gpt_training import PARITY, TIMEOUT, TINY, Case, UsageCase, test_losses, train, weights_of
 
 EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
 ONE_DEVICE = []
@@ -74,12 +74,7 @@ class RecordTest(Case):
         self.assertIn("layer 1, expert 4:", experts)
 
 
-class UsageTest(Case):
-    def refused(self, *arguments):
-        result = train(*TINY, "--steps", 1, *arguments, check=False)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        return result.stderr
-
+class UsageTest(UsageCase):
     def test_numbers_that_do_not_fit_are_named(self):
         self.assertIn("--experts 5: expected a number that the 2 ranks along the axis expert of --mesh expert=2 divide: "
                       "4 or 6 would do", self.refused("--experts", 5, *TWO))

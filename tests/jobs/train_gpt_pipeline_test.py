@@ -5,7 +5,7 @@ import json
 import unittest
 
 import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, test_losses, train, weights_of
+from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, train
 
 ONE_DEVICE = []
 STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
@@ -48,20 +48,13 @@ class ParityTest(ParityCase):
                 codes = [process.returncode for process in started]
                 self.assertEqual(codes[rank], -9)
                 self.assertEqual(codes[1 - rank], 5)
-                result = train(*PARITY, *end, *saved)
-                self.assertIn("resumes after step 7 from ", result.stderr)
-                self.assertEqual(test_losses(result.stdout), self.losses)
-                weights = weights_of(folder)
-                largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-                self.assertLess(largest, 1e-12)
+                self.check_goes_on(saved, end)
 
     def test_a_checkpoint_of_one_device_goes_on_in_stages(self):
         saved = ["--save-every", "7 steps", "--backup-dir", self.folder / "saved"]
         process = self.start(*PARITY, *saved, environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
         process.communicate(timeout=TIMEOUT)
-        result = train(*PARITY, *STAGES, *saved)
-        self.assertIn("resumes after step 7 from ", result.stderr)
-        self.assertEqual(test_losses(result.stdout), self.losses)
+        self.check_goes_on(saved, STAGES)
 
 
 class RecordTest(Case):
@@ -88,12 +81,7 @@ class Gpt2Test(Case):
         self.assertEqual(samples[0], samples[1])
 
 
-class UsageTest(Case):
-    def refused(self, *arguments):
-        result = train(*TINY, "--steps", 1, *arguments, check=False)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        return result.stderr
-
+class UsageTest(UsageCase):
     def test_more_stages_than_layers_are_refused_with_a_number_that_would_do(self):
         self.assertIn("--layers 1: expected at least 2 for the 4 stages of --mesh pipeline=2 and --pipeline-schedule "
                       "interleaved", self.refused("--layers", 1, *STAGES, "--pipeline-schedule", "interleaved"))

@@ -4,7 +4,7 @@
 import unittest
 
 import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, test_losses, train, weights_of
+from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, test_losses, train
 
 ONE_DEVICE = []
 TENSOR = ["--replicas", 2, "--mesh", "tensor=2"]
@@ -60,12 +60,7 @@ class ParityTest(ParityCase):
                                      environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
                 process.communicate(timeout=TIMEOUT)
                 self.assertEqual(process.returncode, 1)
-                result = train(*PARITY, *end, *saved)
-                self.assertIn("resumes after step 7 from ", result.stderr)
-                self.assertEqual(test_losses(result.stdout), self.losses)
-                weights = weights_of(folder)
-                largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-                self.assertLess(largest, 1e-12)
+                self.check_goes_on(saved, end)
 
 
 class Gpt2Test(Case):
@@ -84,12 +79,7 @@ class Gpt2Test(Case):
         self.assertEqual(test_losses(train(*arguments, *TENSOR).stdout), test_losses(train(*arguments).stdout))
 
 
-class UsageTest(Case):
-    def refused(self, *arguments):
-        result = train(*TINY, "--steps", 1, *arguments, check=False)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        return result.stderr
-
+class UsageTest(UsageCase):
     def test_sizes_that_the_ranks_do_not_divide_are_named_with_sizes_that_would_do(self):
         two = ["--replicas", 2, "--mesh", "tensor=2"]
         self.assertIn("--heads 1: expected a number that the 2 ranks along the axis tensor of --mesh tensor=2 divide: "

@@ -29,7 +29,7 @@ using LossFunction = std::function<torch::Tensor(const torch::Tensor& outputs, c
 template <typename Model, typename Batch>
 using ComputeStep = std::function<StepOutputs(ReplicaContext&, Model&, const Batch&)>;
 
-/// How a Trainer wants losses to be computed.
+/// Settings of a Trainer for code that computes losses and backward.
 struct BackwardOptions {
   at::ScalarType autocast = torch::kFloat;  ///< for forward and losses; see ReplicaContext::autocast()
   GradScaler* scaler = nullptr;             ///< Scales the loss before backward. Null: it is not scaled.

@@ -5,7 +5,7 @@
 
 namespace lockstep::apps {
 
-/// How the stages of a model that the ranks along the axis pipeline have are computed.
+/// The schedule of a model of which the ranks along the axis pipeline have stages.
 struct PipelineChoice {
   std::string pipeline_schedule = "1f1b";  ///< see make_pipeline_schedule()
   int64_t stages_per_rank = 2;             ///< of the schedule interleaved

@@ -39,8 +39,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "mesh", "AXES",
        "Axes of the ranks of all workers with their sizes, such as data=2,shard=2. The last one should lie "
        "within a process. train_gpt cuts its model along an axis tensor, and train_gpt and train_images cut "
-       "theirs "
-       "into stages along an axis pipeline (default: one axis data)"},
+       "theirs into stages along an axis pipeline (default: one axis data)"},
       {"Strategy", "sharding", "N",
        "Divide memory among the replicas along the axis shard, or else the last one: 0 (nothing), 1 (the "
        "optimizer's state), 2 (gradients, too) or 3 (parameters, too)",

@@ -114,8 +114,8 @@ std::vector<Flag> gpt_training_flags() {
        "Tokens in a step, over all replicas, instead of --global-batch-size: a multiple of the sequence "
        "length"},
       {"Training", "micro-batch-size", "N",
-       "Sequences that a replica computes at once (default: all of its step, or with the axis pipeline of "
-       "--mesh a quarter of a rank's share). Gradients of several micro "
+       "Sequences that a replica computes at once (default: all of its step; with the axis pipeline of "
+       "--mesh, four micro batches for each rank along it). Gradients of several micro "
        "batches are added up, so that a large step fits into memory. The result is the same",
        "", FlagRole::kOperation},
       {"Training", "recompute", "WHAT",

@@ -1,4 +1,4 @@
-// What PipelineStages and Pipeline do at their edges. Oracle: the same modules on one device, a micro-batch
+// PipelineStages and Pipeline at their edges. Oracle: the same modules on one device, a micro-batch
 // at a time.
 #include "lockstep/strategies/parallel/pipeline_stages.h"
 
