@@ -319,6 +319,8 @@ run_tests() {
     randomize=(setarch -R)
   fi
   say "Running the tests of ${*#"$PWD/"}"
+  # Brief: a program of hundreds of tests that fails shows its failures alone.
+  export GTEST_BRIEF=1
   # Most tests wait: for a peer, a disk, a time-out. As many as there are cores would leave a third of them idle.
   ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j $((2 * $(nproc))) </dev/null
 }
