@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/sharding_memory/counted_allocator.h"
+#include "lockstep/measurement/counted_allocator.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 namespace {
 
 std::atomic<int64_t> now{0};
@@ -67,4 +67,4 @@ void restart_counted_peak() {
   most = now.load();
 }
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement
