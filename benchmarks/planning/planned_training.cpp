@@ -22,7 +22,7 @@
 #include "lockstep/training/metrics/loss_functions.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
-#include "lockstep/training/planning/step_recorder.h"
+#include "lockstep/training/planning/module_recorder.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -72,7 +72,8 @@ Batch make_batch(const PlannedTraining& training, int64_t examples) {
 /// Of each example.
 torch::Tensor losses_of(torch::nn::Module& model, const Batch& batch) {
   if (auto* gpt = dynamic_cast<GptImpl*>(&model)) return gpt->losses(batch[0], batch[1]).mean(1);
-  if (auto* net = dynamic_cast<MobileNetV2Impl*>(&model)) return cross_entropy(net->forward(batch[0]), batch[1]);
+  if (auto* net = dynamic_cast<MobileNetV2Impl*>(&model))
+    return cross_entropy(net->forward(batch[0]), batch[1]);
   return cross_entropy(dynamic_cast<SimpleCnnImpl&>(model).forward(batch[0]), batch[1]);
 }
 
@@ -150,9 +151,9 @@ const char* name_of(PlannedOptimizer optimizer) {
 
 }  // namespace
 
-StepRecord record_of(const PlannedTraining& training) {
+RecordedStep record_of(const PlannedTraining& training) {
   const OneThreadGuard one_thread;
-  StepRecorder recorder;
+  ModuleRecorder recorder;
   const auto model = make_model(training, [&recorder](const ModelPart& part) {
     return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x) {
                          return recorder.call(name, function, x);
@@ -163,7 +164,7 @@ StepRecord record_of(const PlannedTraining& training) {
       [&](const Batch& batch) { return losses_of(*model, batch).mean(); });
 }
 
-TrainingLayout layout_of(const PlannedTraining& training, const StepRecord& record) {
+TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& record) {
   TrainingLayout layout = training.layout;
   if (training.recomputes) layout.recomputed = record.blocks_named(recomputed_prefix(training.model));
   return layout;
@@ -247,7 +248,8 @@ std::string text_of(const PlannedTraining& training) {
                       training.has_tied_head ? ", tied" : "");
       break;
     case PlannedModel::kMobileNet:
-      text = c10::str("MobileNetV2 x ", static_cast<double>(training.width) / 100, ", ", training.size, " pixels");
+      text = c10::str("MobileNetV2 x ", static_cast<double>(training.width) / 100, ", ", training.size,
+                      " pixels");
       break;
     case PlannedModel::kSimpleCnn:
       text = c10::str("SimpleCnn, ", training.size, " pixels");

@@ -37,8 +37,8 @@ std::string megabytes(int64_t bytes) {
 int run(int argc, char** argv) {
   const PlanningOptions options = parse_planning(argc, argv);
   measurement::count_cpu_tensors();
-  measurement::MarkdownTable table({"training", "parameters", "gradients", "state", "activations", "buckets, units, sums",
-                                    "planned", "measured", "error %"});
+  measurement::MarkdownTable table({"training", "parameters", "gradients", "state", "activations",
+                                    "buckets, units, sums", "planned", "measured", "error %"});
   double worst = 0, sum = 0;
   int64_t num_off = 0;
   for (int64_t i = 0; i < options.trainings; ++i) {
@@ -58,10 +58,12 @@ int run(int argc, char** argv) {
     std::cerr << "==> " << options.first + i << ": " << text_of(training) << ": " << fixed(100 * error, 1)
               << " %" << std::endl;
   }
-  std::cout << "MB (10^6 bytes) of each replica\n\n" << table << "\n"
+  std::cout << "MB (10^6 bytes) of each replica\n\n"
+            << table << "\n"
             << options.trainings << " trainings; mean error "
             << fixed(100 * sum / static_cast<double>(options.trainings), 2) << " %, largest "
-            << fixed(100 * worst, 2) << " %, " << num_off << " above " << fixed(100 * kLargestError, 0) << " %\n";
+            << fixed(100 * worst, 2) << " %, " << num_off << " above " << fixed(100 * kLargestError, 0)
+            << " %\n";
   return num_off > 0 ? 1 : 0;
 }
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-void check(const StepRecord& record, const TrainingLayout& layout) {
+void check(const RecordedStep& record, const TrainingLayout& layout) {
   const auto expect = [](bool is_met, const std::string& expected, int64_t given) {
     if (!is_met) throw InvalidArgument(c10::str("[plan_memory] expected ", expected, ", but got ", given));
   };
@@ -44,7 +44,7 @@ int64_t states_of(PlannedOptimizer optimizer) {
 }
 
 /// Returns what is there all the time.
-MemoryPlan kept_memory(const StepRecord& record, const TrainingLayout& layout) {
+MemoryPlan kept_memory(const RecordedStep& record, const TrainingLayout& layout) {
   MemoryLayout kept{.stage = layout.stage,
                     .num_parts = layout.replicas,
                     .buckets = layout.buckets,
@@ -73,7 +73,7 @@ MemoryPlan kept_memory(const StepRecord& record, const TrainingLayout& layout) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const StepRecord& record, const TrainingLayout& layout) {
+MemoryPlan plan_memory(const RecordedStep& record, const TrainingLayout& layout) {
   check(record, layout);
   StepSimulation step(record, layout, kept_memory(record, layout));
   if (layout.micro_batches == 1) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/runtime/collectives/bucket_options.h"
-#include "lockstep/training/planning/step_record.h"
+#include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
 
@@ -24,8 +24,8 @@ struct TrainingLayout {
   /// Of the sharding over the replicas; see ShardingOptions. In stage 3, each block of the record that has
   /// parameters is a unit.
   int stage = 0;
-  int64_t examples = 1;       ///< of a replica in each micro-batch
-  int64_t micro_batches = 1;  ///< whose gradients a step sums; see ReplicaContext::accumulate()
+  int64_t examples = 1;              ///< of a replica in each micro-batch
+  int64_t micro_batches = 1;         ///< whose gradients a step sums; see ReplicaContext::accumulate()
   std::vector<size_t> recomputed{};  ///< numbers of the blocks that recompute() calls
   PlannedOptimizer optimizer = PlannedOptimizer::kAdam;
   BucketOptions buckets{};
@@ -57,8 +57,8 @@ struct MemoryPlan {
 
 /// Predicts the memory of a step of a recorded model in a layout, from the third step on: arithmetic on the
 /// record, which takes microseconds to milliseconds. It follows the record's allocations with the layout's
-/// number of examples, and what the layout makes of them: blocks that are computed again, gradients that go to
-/// buckets, units that are gathered and freed. Parameters, gradients and state that stay are those of
+/// number of examples, and what the layout makes of them: blocks that are computed again, gradients that go
+/// to buckets, units that are gathered and freed. Parameters, gradients and state that stay are those of
 /// predict_memory().
 ///
 /// Not counted are batches that are loaded ahead, and memory that LibTorch's allocator does not know of, such
@@ -71,6 +71,6 @@ struct MemoryPlan {
 ///
 ///     const auto plan = plan_memory(record, {.replicas = 2, .stage = 1, .examples = 32});
 ///     std::cout << plan.peak() << " bytes, of which " << plan.activations << " are activations\n";
-MemoryPlan plan_memory(const StepRecord& record, const TrainingLayout& layout);
+MemoryPlan plan_memory(const RecordedStep& record, const TrainingLayout& layout);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@
 #include "lockstep/tests/strategies/nn/counted_memory.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/sanitizer.h"
-#include "lockstep/training/planning/step_recorder.h"
+#include "lockstep/training/planning/module_recorder.h"
 
 namespace lockstep {
 namespace {
@@ -44,16 +44,17 @@ Tensors rows(int64_t examples) {
 }
 
 /// A residual net whose elements are blocks "0", "1" and so on.
-StepRecord record_blocks() {
+RecordedStep record_blocks() {
   const auto blocks = make_blocks();
   torch::nn::ModuleList model;
   for (const auto& block : blocks) model->push_back(block.ptr());
-  StepRecorder recorder;
+  ModuleRecorder recorder;
   return recorder.record(*model, rows, [&](const Tensors& batch) {
     torch::Tensor x = batch[0];
     for (size_t i = 0; i < blocks.size(); ++i) {
       auto block = blocks[i];
-      x = x + recorder.call(std::to_string(i), [&](const torch::Tensor& in) { return block->forward(in); }, x);
+      x = x + recorder.call(
+                  std::to_string(i), [&](const torch::Tensor& in) { return block->forward(in); }, x);
     }
     return x.square().mean();
   });
@@ -63,7 +64,8 @@ TEST(MemoryPlanTest, HoldsWhatZeroSaysOfEachStage) {
   const auto record = record_blocks();
   for (const int64_t replicas : {2, 4}) {
     const auto plan_of = [&](int stage) {
-      return plan_memory(record, {.replicas = replicas, .stage = stage, .optimizer = PlannedOptimizer::kAdam});
+      return plan_memory(record,
+                         {.replicas = replicas, .stage = stage, .optimizer = PlannedOptimizer::kAdam});
     };
     EXPECT_EQ(plan_of(0).parameters, kModelBytes);
     EXPECT_EQ(plan_of(0).optimizer_state, 2 * kModelBytes);
@@ -173,7 +175,8 @@ TEST(MemoryPlanTest, PlansTenThousandLayoutsInTenSeconds) {
   int64_t least = INT64_MAX;
   const std::clock_t begin = std::clock();
   for (int i = 0; i < layouts; ++i) {
-    TrainingLayout layout{.replicas = 1 + i % 64, .stage = i % 4, .examples = 1 + i % 97, .micro_batches = 1 + i % 5};
+    TrainingLayout layout{
+        .replicas = 1 + i % 64, .stage = i % 4, .examples = 1 + i % 97, .micro_batches = 1 + i % 5};
     if (i % 3 == 0) layout.recomputed = record.blocks_named("");
     least = std::min(least, plan_memory(record, layout).peak());
   }
@@ -191,7 +194,8 @@ TEST(MemoryPlanTest, RefusesLayoutsThatDoNotExist) {
   EXPECT_THAT(error_of({.stage = 4}), HasSubstr("expected a stage from 0 to 3, but got 4"));
   EXPECT_THAT(error_of({.examples = 0}), HasSubstr("expected 1 or more examples of a replica, but got 0"));
   EXPECT_THAT(error_of({.micro_batches = 0}), HasSubstr("expected 1 or more micro-batches, but got 0"));
-  EXPECT_THAT(error_of({.recomputed = {6}}), HasSubstr("expected blocks to recompute below 6, as in the record, but got 6"));
+  EXPECT_THAT(error_of({.recomputed = {6}}),
+              HasSubstr("expected blocks to recompute below 6, as in the record, but got 6"));
   EXPECT_THAT(error_of({.allocation_unit = 0}), HasSubstr("allocation unit of 1 or more bytes, but got 0"));
 }
 

@@ -28,15 +28,16 @@ double error_of(const PlannedTraining& training) {
   const auto plan = plan_memory(record, benchmarks::layout_of(training, record));
   const int64_t measured = benchmarks::measured_peak(training);
   const double error = static_cast<double>(plan.peak()) / static_cast<double>(measured) - 1;
-  EXPECT_LE(std::abs(error), kLargestError) << benchmarks::text_of(training) << ": planned " << plan.peak() << ", measured "
-                                            << measured << " bytes";
+  EXPECT_LE(std::abs(error), kLargestError) << benchmarks::text_of(training) << ": planned " << plan.peak()
+                                            << ", measured " << measured << " bytes";
   return error;
 }
 
 TEST(PlannedPeakTest, IsWithinFivePercentOfTheBytesThatWereCountedInRandomTrainings) {
   const uint64_t trainings = few_if_sanitized<uint64_t>(60, 6);
   double worst = 0;
-  for (uint64_t i = 1; i <= trainings; ++i) worst = std::max(worst, std::abs(error_of(benchmarks::random_training(i))));
+  for (uint64_t i = 1; i <= trainings; ++i)
+    worst = std::max(worst, std::abs(error_of(benchmarks::random_training(i))));
   std::cout << trainings << " trainings, largest error " << 100 * worst << " %\n";
 }
 

@@ -32,8 +32,15 @@ double attention(const std::vector<int64_t>& queries, const std::vector<int64_t>
   return 2 * numel_of(queries) * size_at(keys, 2);
 }
 
-enum class Formula : uint8_t { kProduct, kAddedProduct, kVector, kConvolution, kConvolutionBackward, kAttention,
-                               kAttentionBackward };
+enum class Formula : uint8_t {
+  kProduct,
+  kAddedProduct,
+  kVector,
+  kConvolution,
+  kConvolutionBackward,
+  kAttention,
+  kAttentionBackward
+};
 
 struct KnownOperator {
   std::string_view name;
@@ -50,12 +57,11 @@ constexpr std::array kOperators{
     KnownOperator{"aten::convolution", Formula::kConvolution},
     KnownOperator{"aten::convolution_backward", Formula::kConvolutionBackward},
     KnownOperator{"aten::_scaled_dot_product_flash_attention_for_cpu", Formula::kAttention},
-    KnownOperator{"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-                  Formula::kAttentionBackward}};
+    KnownOperator{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", Formula::kAttentionBackward}};
 
 const KnownOperator* known_operator(std::string_view name) {
-  const auto* found = std::find_if(kOperators.begin(), kOperators.end(),
-                                   [&](const auto& one) { return one.name == name; });
+  const auto* found =
+      std::find_if(kOperators.begin(), kOperators.end(), [&](const auto& one) { return one.name == name; });
   return found == kOperators.end() ? nullptr : found;
 }
 
@@ -88,11 +94,13 @@ double flops_of(std::string_view name, c10::ArrayRef<c10::IValue> arguments, con
   if (known == nullptr) return 0;
   switch (known->formula) {
     case Formula::kProduct:
-      return inputs.size() < 2 || inputs[1].empty() ? 0
-                                                    : product(inputs[0], static_cast<double>(inputs[1].back()));
+      return inputs.size() < 2 || inputs[1].empty()
+                 ? 0
+                 : product(inputs[0], static_cast<double>(inputs[1].back()));
     case Formula::kAddedProduct:
-      return inputs.size() < 3 || inputs[2].empty() ? 0
-                                                    : product(inputs[1], static_cast<double>(inputs[2].back()));
+      return inputs.size() < 3 || inputs[2].empty()
+                 ? 0
+                 : product(inputs[1], static_cast<double>(inputs[2].back()));
     case Formula::kVector:
       return inputs.empty() ? 0 : 2 * numel_of(inputs[0]);
     case Formula::kConvolution:

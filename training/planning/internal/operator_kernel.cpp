@@ -1,4 +1,5 @@
-// A kernel for all operators, of a dispatch key that no backend uses: it notes the operator, and passes it on.
+// A kernel for all operators, of a dispatch key that no backend uses: it notes the operator, and passes it
+// on.
 #include "lockstep/training/planning/internal/operator_kernel.h"
 
 #include <ATen/core/Tensor.h>

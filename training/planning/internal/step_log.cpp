@@ -38,9 +38,8 @@ int StepLog::allocation_of(const at::Tensor& tensor) const {
 int StepLog::begin_call(const std::string& block, const at::Tensor& input) {
   const auto known = std::find(blocks.begin(), blocks.end(), block);
   const int call = static_cast<int>(calls.size());
-  calls.push_back({.block = static_cast<int>(known - blocks.begin()),
-                   .begins_at = now(),
-                   .input = allocation_of(input)});
+  calls.push_back(
+      {.block = static_cast<int>(known - blocks.begin()), .begins_at = now(), .input = allocation_of(input)});
   if (known == blocks.end()) blocks.push_back(block);
   note(Kind::kBlockBegins, call);
   call_ = call;

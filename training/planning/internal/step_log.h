@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lockstep/training/planning/step_record.h"
+#include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
 
@@ -52,7 +52,8 @@ class StepLog final : public c10::MemoryReportingInfoBase {
 
   /// Whether operators that begin now are not part of one that counts as a whole.
   bool counts_operators() const { return is_recording && num_whole_ == 0; }
-  /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to end_operator().
+  /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
+  /// end_operator().
   struct Inner {
     size_t num_counted = 0;
     bool is_whole = false;

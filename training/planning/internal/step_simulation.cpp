@@ -25,7 +25,8 @@ size_t at(int number) {
 
 }  // namespace
 
-StepSimulation::StepSimulation(const StepRecord& record, const TrainingLayout& layout, const MemoryPlan& kept)
+StepSimulation::StepSimulation(const RecordedStep& record, const TrainingLayout& layout,
+                               const MemoryPlan& kept)
     : record_(record), layout_(layout), kept_(kept), is_recomputed_(record.blocks.size(), false) {
   sizes_.reserve(record.allocations.size());
   for (const auto& allocation : record.allocations)
@@ -82,13 +83,14 @@ void StepSimulation::find_reductions() {
     const auto& [call, is_backward] = uses_[i];
     if (!is_backward) continue;
     const auto& own = record_.calls[at(call)];
-    const bool is_last = std::none_of(uses_.begin() + static_cast<int64_t>(i) + 1, uses_.end(), [&](const Use& use) {
-      return record_.calls[at(use.call)].block == own.block;
-    });
+    const bool is_last =
+        std::none_of(uses_.begin() + static_cast<int64_t>(i) + 1, uses_.end(),
+                     [&](const Use& use) { return record_.calls[at(use.call)].block == own.block; });
     int event = last_gradient[at(own.block)];
     if (!is_last) {
       event = own.backward_ends_at;
-      if (event < 0 && i + 1 < uses_.size()) event = record_.calls[at(uses_[i + 1].call)].backward_begins_at - 1;
+      if (event < 0 && i + 1 < uses_.size())
+        event = record_.calls[at(uses_[i + 1].call)].backward_begins_at - 1;
     }
     if (event < own.backward_begins_at) continue;  // frozen
     reductions_[at(event)] = call;
@@ -266,7 +268,8 @@ void StepSimulation::take_gradient(int parameter) {
   if (is_in_unit(parameter)) return;
   const int allocation = record_.parameters[at(parameter)].gradient;
   const bool has_earlier = place_ == MicroBatchPlace::kMiddle || place_ == MicroBatchPlace::kLast;
-  const bool is_summed = layout_.replicas > 1 && (place_ == MicroBatchPlace::kOnly || place_ == MicroBatchPlace::kLast);
+  const bool is_summed =
+      layout_.replicas > 1 && (place_ == MicroBatchPlace::kOnly || place_ == MicroBatchPlace::kLast);
   if (is_summed) take_into_bucket(parameter);
   if (has_earlier || is_summed) drop(allocation);  // added to the one before, or copied
   if (has_earlier && is_summed) add(&MemoryPlan::gradients, -bytes_of(parameter));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/training/planning/memory_plan.h"
-#include "lockstep/training/planning/step_record.h"
+#include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
 
@@ -20,7 +20,7 @@ enum class MicroBatchPlace : uint8_t { kOnly, kFirst, kMiddle, kLast };
 class StepSimulation {
  public:
   /// `kept` is what is there all the time.
-  StepSimulation(const StepRecord& record, const TrainingLayout& layout, const MemoryPlan& kept);
+  StepSimulation(const RecordedStep& record, const TrainingLayout& layout, const MemoryPlan& kept);
 
   void run(MicroBatchPlace place);
   const MemoryPlan& most() const { return most_; }
@@ -65,16 +65,16 @@ class StepSimulation {
   int unit_of(size_t use) const;
   int64_t bytes_of(int parameter) const;
 
-  const StepRecord& record_;
+  const RecordedStep& record_;
   const TrainingLayout& layout_;
   const MemoryPlan kept_;
-  std::vector<int64_t> sizes_;            // of allocations
-  std::vector<bool> is_recomputed_;       // for each block
-  std::vector<int64_t> unit_bytes_;       // for each block: its parameters' bytes with padding
-  std::vector<Use> uses_;                 // of units, in their order
-  std::vector<int> reductions_;           // for each event: the call whose gradients are complete then, or -1
-  std::vector<int> reduced_at_;           // for each call
-  std::vector<int> bucket_of_;            // for each parameter; -1: none
+  std::vector<int64_t> sizes_;       // of allocations
+  std::vector<bool> is_recomputed_;  // for each block
+  std::vector<int64_t> unit_bytes_;  // for each block: its parameters' bytes with padding
+  std::vector<Use> uses_;            // of units, in their order
+  std::vector<int> reductions_;      // for each event: the call whose gradients are complete then, or -1
+  std::vector<int> reduced_at_;      // for each call
+  std::vector<int> bucket_of_;       // for each parameter; -1: none
   std::vector<int64_t> bucket_bytes_;
   std::vector<int> bucket_members_;
 
@@ -83,14 +83,14 @@ class StepSimulation {
   int64_t total_ = 0;
   MemoryPlan most_;
   int64_t most_total_ = -1;
-  std::vector<bool> is_held_;     // allocations
-  std::vector<int> pins_;         // allocations that something else needs
-  std::vector<bool> is_due_;      // freed, but for their pins
-  size_t use_ = 0;                // that comes next
+  std::vector<bool> is_held_;  // allocations
+  std::vector<int> pins_;      // allocations that something else needs
+  std::vector<bool> is_due_;   // freed, but for their pins
+  size_t use_ = 0;             // that comes next
   int64_t whole_bytes_ = 0;
   std::optional<Sum> sum_;
   std::vector<bool> has_bucket_;
-  std::vector<int> missing_;      // for each bucket: gradients that have not arrived
+  std::vector<int> missing_;  // for each bucket: gradients that have not arrived
   size_t next_bucket_ = 0;
 };
 

@@ -62,27 +62,27 @@ struct RecordedCall {
 /// What happened in a step, in its order.
 struct RecordedEvent {
   enum class Kind : uint8_t {
-    kAllocate,       ///< of an allocation
-    kFree,           ///< of an allocation
-    kBlockBegins,    ///< a call, in forward
-    kBlockEnds,      ///< a call, in forward
-    kForwardEnds,    ///< the loss is there
-    kBackwardBegins, ///< of a call: the gradient of its result is there
-    kBackwardEnds,   ///< of a call: the gradient of its input is there
-    kGradient,       ///< of a parameter: it has been accumulated
+    kAllocate,        ///< of an allocation
+    kFree,            ///< of an allocation
+    kBlockBegins,     ///< a call, in forward
+    kBlockEnds,       ///< a call, in forward
+    kForwardEnds,     ///< the loss is there
+    kBackwardBegins,  ///< of a call: the gradient of its result is there
+    kBackwardEnds,    ///< of a call: the gradient of its input is there
+    kGradient,        ///< of a parameter: it has been accumulated
   };
   Kind kind = Kind::kAllocate;
   int number = 0;  ///< of the allocation, call or parameter
 };
 
-/// One forward and backward of a module, as StepRecorder saw it: what each operator computed, and when which
-/// memory was allocated and freed. Sizes are known for any number of examples. The record is plain data: it
-/// holds no tensors, and plans of any layout are arithmetic on it.
+/// One forward and backward of a module, as ModuleRecorder saw it: what each operator computed, and when
+/// which memory was allocated and freed. Sizes are known for any number of examples. The record is plain
+/// data: it holds no tensors, and plans of any layout are arithmetic on it.
 ///
 /// Example:
 ///
 ///     std::cout << record.flops(/*examples=*/32) << " FLOPs, " << record.saved_bytes(32) << " bytes kept\n";
-struct StepRecord {
+struct RecordedStep {
   std::vector<RecordedParameter> parameters;  ///< in the order of registration, each once
   std::vector<std::string> blocks;            ///< names, in the order of their first calls
   std::vector<RecordedCall> calls;            ///< in the order of forward
@@ -90,7 +90,7 @@ struct StepRecord {
   std::vector<RecordedAllocation> allocations;
   std::vector<RecordedEvent> events;
   int64_t buffer_bytes = 0;
-  BatchQuantity input_bytes;  ///< of the tensors of a batch
+  BatchQuantity input_bytes;                      ///< of the tensors of a batch
   int64_t least_examples = 0, most_examples = 0;  ///< that were recorded
 
   /// Returns the sum over forward and backward for a micro-batch.

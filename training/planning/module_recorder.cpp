@@ -1,4 +1,4 @@
-#include "lockstep/training/planning/step_recorder.h"
+#include "lockstep/training/planning/module_recorder.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
@@ -32,7 +32,7 @@ NamedTensors distinct_parameters(const torch::nn::Module& model) {
                                       [&](const auto& other) { return other.is_same(item.value()); });
     if (is_known) continue;
     if (!item.value().is_cpu()) {
-      throw InvalidArgument(c10::str("[StepRecorder] expected parameters on the CPU, but '", item.key(),
+      throw InvalidArgument(c10::str("[ModuleRecorder] expected parameters on the CPU, but '", item.key(),
                                      "' is on ", item.value().device()));
     }
     found.names.push_back(item.key());
@@ -67,11 +67,10 @@ void drop_gradients(const std::vector<at::Tensor>& parameters) {
 
 void check_loss(const at::Tensor& loss) {
   if (loss.defined() && loss.requires_grad() && loss.numel() == 1) return;
-  throw InvalidArgument(c10::str("[StepRecorder] expected a loss of one element with a gradient, but got ",
-                                 !loss.defined() ? std::string("an undefined tensor")
-                                                 : c10::str(loss.sizes(), loss.requires_grad()
-                                                                              ? ""
-                                                                              : " without a gradient")));
+  throw InvalidArgument(
+      c10::str("[ModuleRecorder] expected a loss of one element with a gradient, but got ",
+               !loss.defined() ? std::string("an undefined tensor")
+                               : c10::str(loss.sizes(), loss.requires_grad() ? "" : " without a gradient")));
 }
 
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
@@ -95,7 +94,7 @@ void sort_ends(StepLog& log) {
 /// A quantity from its values for two numbers of examples.
 class Line {
  public:
-  explicit Line(const StepRecorderOptions& options)
+  explicit Line(const ModuleRecorderOptions& options)
       : fewer_(static_cast<double>(options.fewer_examples)),
         more_(static_cast<double>(options.more_examples)) {}
   BatchQuantity through(double of_fewer, double of_more) const {
@@ -110,8 +109,8 @@ class Line {
   double fewer_, more_;
 };
 
-[[noreturn]] void refuse_other_step(const StepRecorderOptions& options, const std::string& difference) {
-  throw InvalidArgument(c10::str("[StepRecorder] expected a step that does the same for ",
+[[noreturn]] void refuse_other_step(const ModuleRecorderOptions& options, const std::string& difference) {
+  throw InvalidArgument(c10::str("[ModuleRecorder] expected a step that does the same for ",
                                  options.fewer_examples, " and for ", options.more_examples,
                                  " examples, but with more of them ", difference,
                                  ": take other numbers of examples, closer to those that you plan"));
@@ -121,7 +120,7 @@ std::string name_of_operator(const StepLog& log, size_t index) {
   return index < log.operators.size() ? log.operators[index].name : std::string("nothing");
 }
 
-void check_alike(const StepRecorderOptions& options, const StepLog& fewer, const StepLog& more) {
+void check_alike(const ModuleRecorderOptions& options, const StepLog& fewer, const StepLog& more) {
   for (size_t i = 0; i < std::max(fewer.operators.size(), more.operators.size()); ++i) {
     const std::string expected = name_of_operator(fewer, i), given = name_of_operator(more, i);
     if (expected != given) refuse_other_step(options, "it calls " + given + " in place of " + expected);
@@ -134,7 +133,7 @@ void check_alike(const StepRecorderOptions& options, const StepLog& fewer, const
   }
 }
 
-void take_allocations(StepRecord& record, const Line& line, const StepLog& fewer, const StepLog& more) {
+void take_allocations(RecordedStep& record, const Line& line, const StepLog& fewer, const StepLog& more) {
   const auto forward_end = std::find_if(more.events.begin(), more.events.end(),
                                         [](const auto& event) { return event.kind == Kind::kForwardEnds; });
   const auto end = static_cast<int>(forward_end - more.events.begin());
@@ -153,7 +152,7 @@ void take_allocations(StepRecord& record, const Line& line, const StepLog& fewer
   }
 }
 
-void take_operators(StepRecord& record, const Line& line, const StepLog& fewer, const StepLog& more) {
+void take_operators(RecordedStep& record, const Line& line, const StepLog& fewer, const StepLog& more) {
   for (size_t i = 0; i < more.operators.size(); ++i) {
     const auto& small = fewer.operators[i];
     const auto& own = more.operators[i];
@@ -180,7 +179,7 @@ int block_of(const std::string& parameter, const std::vector<std::string>& block
   return best;
 }
 
-void take_parameters(StepRecord& record, const NamedTensors& parameters) {
+void take_parameters(RecordedStep& record, const NamedTensors& parameters) {
   for (size_t i = 0; i < parameters.tensors.size(); ++i) {
     const auto& tensor = parameters.tensors[i];
     record.parameters.push_back({.name = parameters.names[i],
@@ -193,7 +192,8 @@ void take_parameters(StepRecord& record, const NamedTensors& parameters) {
 
 }  // namespace
 
-torch::Tensor StepRecorder::call(const std::string& name, const Function& function, const torch::Tensor& x) {
+torch::Tensor ModuleRecorder::call(const std::string& name, const Function& function,
+                                   const torch::Tensor& x) {
   StepLog* log = log_;
   if (log == nullptr || log->is_in_call()) return function(x);
   const int call = log->begin_call(name, x);
@@ -206,15 +206,17 @@ torch::Tensor StepRecorder::call(const std::string& name, const Function& functi
   return result;
 }
 
-StepRecord StepRecorder::record(torch::nn::Module& model,
-                                const std::function<Batch(int64_t examples)>& batch_of,
-                                const std::function<torch::Tensor(const Batch& batch)>& loss_of) {
+RecordedStep ModuleRecorder::record(torch::nn::Module& model,
+                                    const std::function<Batch(int64_t examples)>& batch_of,
+                                    const std::function<torch::Tensor(const Batch& batch)>& loss_of) {
   if (options_.fewer_examples < 1 || options_.more_examples <= options_.fewer_examples) {
-    throw InvalidArgument(c10::str("[StepRecorder] expected 1 or more examples, and then more of them, but got ",
-                                   options_.fewer_examples, " and ", options_.more_examples));
+    throw InvalidArgument(
+        c10::str("[ModuleRecorder] expected 1 or more examples, and then more of them, but got ",
+                 options_.fewer_examples, " and ", options_.more_examples));
   }
   if (StepLog::of_thread() != nullptr)
-    throw InvalidArgument("[StepRecorder] expected no other recording in this thread, but one is under way");
+    throw InvalidArgument(
+        "[ModuleRecorder] expected no other recording in this thread, but one is under way");
   const auto parameters = distinct_parameters(model);
   const BuffersGuard buffers(model);
   const at::AutoGradMode with_gradients(true);
@@ -256,7 +258,7 @@ StepRecord StepRecorder::record(torch::nn::Module& model,
   const auto more = record_run(options_.more_examples, more_bytes);
   check_alike(options_, *fewer, *more);
   const Line line(options_);
-  StepRecord record;
+  RecordedStep record;
   record.blocks = more->blocks;
   record.calls = more->calls;
   record.events = more->events;

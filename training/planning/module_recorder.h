@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/training/planning/step_record.h"
+#include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
 
 class StepLog;
 
-struct StepRecorderOptions {
+struct ModuleRecorderOptions {
   /// Examples of the two batches that are recorded, from which sizes follow for any other number. Take
   /// numbers that are far apart but quick to compute. Operators may choose other ways for very small batches.
   int64_t fewer_examples = 4;
@@ -31,24 +31,26 @@ struct StepRecorderOptions {
 ///
 /// Example:
 ///
-///     StepRecorder recorder;
+///     ModuleRecorder recorder;
 ///     torch::nn::Sequential model(torch::nn::Linear(8, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
 ///     const auto record = recorder.record(
 ///         *model, [](int64_t examples) { return std::vector{torch::rand({examples, 8})}; },
-///         [&](const std::vector<torch::Tensor>& batch) { return model->forward(batch[0]).square().mean(); });
-class StepRecorder {
+///         [&](const std::vector<torch::Tensor>& batch) { return model->forward(batch[0]).square().mean();
+///         });
+class ModuleRecorder {
  public:
   using Batch = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
 
-  explicit StepRecorder(const StepRecorderOptions& options = {}) : options_(options) {}
+  explicit ModuleRecorder(const ModuleRecorderOptions& options = {}) : options_(options) {}
 
   /// Returns `function(x)`, and notes while a step is recorded that this is the block `name`. A block that is
   /// called within another one is part of that one. To have the parts of a Gpt, a MobileNetV2 or a SimpleCnn
   /// as blocks, make it with
   ///
   ///     [&](const ModelPart& part) {
-  ///       return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x) {
+  ///       return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x)
+  ///       {
   ///         return recorder.call(name, function, x);
   ///       }};
   ///     }
@@ -62,11 +64,11 @@ class StepRecorder {
   /// Throws InvalidArgument for numbers of examples below 1 or not in their order, parameters that are not on
   /// the CPU, a loss without a gradient or of more than one element, another recording in this thread, and if
   /// the step calls other operators or allocates other tensors for more examples.
-  StepRecord record(torch::nn::Module& model, const std::function<Batch(int64_t examples)>& batch_of,
-                    const std::function<torch::Tensor(const Batch& batch)>& loss_of);
+  RecordedStep record(torch::nn::Module& model, const std::function<Batch(int64_t examples)>& batch_of,
+                      const std::function<torch::Tensor(const Batch& batch)>& loss_of);
 
  private:
-  StepRecorderOptions options_;
+  ModuleRecorderOptions options_;
   StepLog* log_ = nullptr;  // of the step that is being recorded
 };
 

@@ -1,4 +1,4 @@
-#include "lockstep/training/planning/step_record.h"
+#include "lockstep/training/planning/recorded_step.h"
 
 #include <cmath>
 
@@ -11,13 +11,13 @@ int64_t bytes_of(const RecordedAllocation& allocation, int64_t examples) {
 
 }  // namespace
 
-double StepRecord::flops(int64_t examples) const {
+double RecordedStep::flops(int64_t examples) const {
   double sum = 0;
   for (const auto& one : operators) sum += one.flops.at(examples);
   return sum;
 }
 
-int64_t StepRecord::saved_bytes(int64_t examples) const {
+int64_t RecordedStep::saved_bytes(int64_t examples) const {
   int64_t sum = 0;
   for (const auto& allocation : allocations) {
     if (allocation.is_saved) sum += bytes_of(allocation, examples);
@@ -25,7 +25,7 @@ int64_t StepRecord::saved_bytes(int64_t examples) const {
   return sum;
 }
 
-std::vector<int64_t> StepRecord::saved_bytes_of_blocks(int64_t examples) const {
+std::vector<int64_t> RecordedStep::saved_bytes_of_blocks(int64_t examples) const {
   std::vector<int64_t> sums(blocks.size(), 0);
   for (const auto& allocation : allocations) {
     if (!allocation.is_saved || allocation.call < 0) continue;
@@ -35,7 +35,7 @@ std::vector<int64_t> StepRecord::saved_bytes_of_blocks(int64_t examples) const {
   return sums;
 }
 
-std::vector<int64_t> StepRecord::live_bytes(int64_t examples) const {
+std::vector<int64_t> RecordedStep::live_bytes(int64_t examples) const {
   std::vector<int64_t> live;
   live.reserve(events.size());
   int64_t now = 0;
@@ -50,7 +50,7 @@ std::vector<int64_t> StepRecord::live_bytes(int64_t examples) const {
   return live;
 }
 
-std::vector<size_t> StepRecord::blocks_named(const std::string& prefix) const {
+std::vector<size_t> RecordedStep::blocks_named(const std::string& prefix) const {
   std::vector<size_t> numbers;
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (blocks[i].starts_with(prefix)) numbers.push_back(i);
