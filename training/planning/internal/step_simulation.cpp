@@ -334,9 +334,9 @@ void StepSimulation::reduce(int event, int call) {
   }
   const int64_t part = bytes / layout_.replicas;
   add(&MemoryPlan::communication, part);
-  // In the middle of the next unit's backward.
+  // In the middle of the next unit's backward, or at its end if all of it is one node of recompute().
   int ends_at = static_cast<int>(record_.events.size());
-  if (use_ < uses_.size()) {
+  if (use_ < uses_.size() && !is_recomputed(uses_[use_].call)) {
     const int middle = record_.calls[at(uses_[use_].call)].backward_middle_at;
     if (middle > event) ends_at = middle;
   }
