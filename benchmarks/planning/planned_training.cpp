@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
@@ -172,10 +173,11 @@ TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& re
 
 int64_t measured_peak(const PlannedTraining& training) {
   constexpr int kFirstSteps = 2, kMeasuredSteps = 3, kStepsOfUnits = 12;
+  constexpr std::chrono::seconds kTimeOfUnits{2};
   const TrainingLayout& layout = training.layout;
   // Replicas share the memory of units, so that only all of them together can be counted, while they need
   // most at moments that differ from step to step.
-  const bool has_units = layout.stage == 3;
+  const bool has_units = layout.stage == 3 && layout.replicas > 1;
   const int64_t before = measurement::counted_bytes();
   std::vector<std::shared_ptr<measurement::TensorAccount>> accounts;
   for (int64_t i = 0; i < layout.replicas; ++i)
@@ -216,7 +218,12 @@ int64_t measured_peak(const PlannedTraining& training) {
   };
   for (int i = 0; i < kFirstSteps; ++i) strategy.run(step, models, optimizers);
   int64_t most = 0;
-  for (int i = 0; i < (has_units ? kStepsOfUnits : kMeasuredSteps); ++i) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto is_done = [&](int steps) {
+    if (!has_units) return steps == kMeasuredSteps;
+    return steps >= kStepsOfUnits && std::chrono::steady_clock::now() - begin > kTimeOfUnits;
+  };
+  for (int steps = 0; !is_done(steps); ++steps) {
     // What the strategy has allocated is in no account.
     int64_t peaks = measurement::counted_bytes() - before;
     for (const auto& account : accounts) {
