@@ -42,8 +42,8 @@ EXCEPTIONS = [
 # Flags that shorten a run: added to a command that has none, and lowered if it has more.
 QUICK = {
     "train_images": {"--limit-train": "64", "--limit-test": "32", "--epochs": "1", "--data": "generated"},
-    "train_ctr": {"--steps": "5"},
-    "train_gpt": {"--steps": "5"},
+    "train_ctr": {"--steps": "5", "--train-rows": "20000", "--test-rows": "2000"},
+    "train_gpt": {"--steps": "5", "--limit-test": "16", "--sample-tokens": "8"},
     "compare_strategies": {"--rounds": "1", "--steps": "2"},
     "exchange_benchmark": {"--processes": "2", "--kibibytes": "4", "--pairs": "6"},
     "experts_benchmark": {"--pairs": "6"},

@@ -6,7 +6,8 @@
 //
 // and the others that run() lists.
 //
-//   checkpoint_peer serve                        runs the commands that its input's lines hold, with tabs between
+//   checkpoint_peer serve                        runs the commands that its input's lines hold, with tabs
+//   between
 //                                                the words, since its start takes longer than most of them
 
 #include <torch/nn/modules/batchnorm.h>
@@ -193,7 +194,8 @@ int run(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-/// Answers each command with what it prints, or the message of its failure, and a line that says how it ended.
+/// Answers each command with what it prints, or the message of its failure, and a line that says how it
+/// ended.
 int serve() {
   std::string line;
   while (std::getline(std::cin, line)) {
