@@ -145,7 +145,7 @@ class FaultsTest(unittest.TestCase):
                 self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1.5)
 
     def test_strangers_are_survived_on_sockets_that_are_bound_to_one_address_only(self):
-        command = [argument.replace("1000", "6") for argument in TRAINING]
+        command = [argument.replace("1000", "3") for argument in TRAINING]
         started = self.start(2, command)
         started[0].wait_for("epoch 1/")
         places = set().union(*(workers.sockets_of(worker.process.pid) for worker in started))
