@@ -43,7 +43,7 @@ EXCEPTIONS = [
 QUICK = {
     "train_images": {"--limit-train": "64", "--limit-test": "32", "--epochs": "1", "--data": "generated"},
     "train_ctr": {"--steps": "5", "--train-rows": "20000", "--test-rows": "2000"},
-    "train_gpt": {"--steps": "5", "--limit-test": "16", "--sample-tokens": "8"},
+    "train_gpt": {"--steps": "5", "--global-batch-size": "8", "--limit-test": "16", "--sample-tokens": "8"},
     "compare_strategies": {"--rounds": "1", "--steps": "2"},
     "exchange_benchmark": {"--processes": "2", "--kibibytes": "4", "--pairs": "6"},
     "experts_benchmark": {"--pairs": "6"},
