@@ -118,16 +118,12 @@ class PipelineStages {
   class Work;
   using BlockFunctions = std::vector<std::function<torch::Tensor(const torch::Tensor&)>>;
 
-  struct Stage {
-    size_t begin = 0;  ///< of its blocks
-    size_t end = 0;
-    std::vector<size_t> parameters;  ///< of this rank's, as numbers in StageParameters::own()
-  };
-
   bool is_training() const;
   int num_ranks() const { return position_.size; }
   int rank_of_last() const { return schedule_.rank_of_stage.back(); }
   ReplicaBackends backends() const;
+  /// Returns the stage's first block; the number of blocks after the last stage.
+  size_t begin_of_stage(int stage) const;
   const PipelineSchedule& forward_schedule_of(int micro_batches);
   torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
                             const torch::Tensor& target, const PipelinePass& pass,
@@ -141,7 +137,6 @@ class PipelineStages {
   PipelineSchedule schedule_;
   std::map<int, PipelineSchedule> forward_schedules_;  // by their numbers of micro-batches
   std::vector<size_t> firsts_;
-  std::vector<Stage> stages_;
   std::unique_ptr<StageParameters> parameters_;
   std::shared_ptr<const ReplicaCollectives> replica_;
   std::shared_ptr<PipelineShapes> shapes_;
