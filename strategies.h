@@ -25,6 +25,7 @@
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/strategies/pipeline/pipeline_check.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
+#include "lockstep/strategies/pipeline/pipeline_stream.h"
 #include "lockstep/strategies/sharding/sharded.h"
 #include "lockstep/strategies/sharding/sharded_sequential.h"
 #include "lockstep/strategies/training_steps.h"

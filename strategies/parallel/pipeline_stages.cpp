@@ -238,6 +238,14 @@ torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, cons
   return from_last_stage(pass.losses ? work.losses() : work.outputs(), input.device());
 }
 
+/// Returns the number of micro-batches in which stages go forward alone.
+int PipelineStages::micro_batches_of(const torch::Tensor& input) const {
+  if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
+  // Statistics of layers that train are then those of all examples, as in a forward on one device.
+  const int most = is_training() ? 1 : options_.micro_batches;
+  return static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
+}
+
 torch::Tensor PipelineStages::forward(const torch::Tensor& input) {
   return forward(input, {}, {});
 }
@@ -245,12 +253,30 @@ torch::Tensor PipelineStages::forward(const torch::Tensor& input) {
 torch::Tensor PipelineStages::forward(
     const torch::Tensor& input, const torch::Tensor& target,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& finish) {
-  if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
-  // Statistics of layers that train are then those of all examples, as in a forward on one device.
-  const int most = is_training() ? 1 : options_.micro_batches;
-  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
-  return run_forward(forward_schedule_of(count), input, target,
+  return run_forward(forward_schedule_of(micro_batches_of(input)), input, target,
                      {.losses = finish, .returns_outputs = !finish});
+}
+
+void PipelineStages::stream(const PipelineInputs& inputs,
+                            const std::function<void(size_t batch, const torch::Tensor& result)>& take) {
+  if (inputs.batches.empty()) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<int> counts;
+  for (const auto& input : inputs.batches) counts.push_back(micro_batches_of(input));
+  if (is_training()) {
+    // A batch's statistics reach the other ranks before the next one.
+    for (size_t batch = 0; batch < counts.size(); ++batch) take(batch, forward(inputs.batches[batch]));
+    return;
+  }
+  if (streamed_ != counts) {
+    stream_ = plan_pipeline_stream(schedule_.rank_of_stage, counts);
+    streamed_ = counts;
+  }
+  const PassBatches batches(inputs.batches, counts, {}, inputs.first_number);
+  const PipelinePass pass;
+  Work work(*this, stream_.schedule, batches, pass, nullptr);
+  run_pipeline_stream_rank(stream_, position_.index, work,
+                           [&](size_t batch) { take(batch, work.take_result(batch)); });
 }
 
 torch::Tensor PipelineStages::forward_by(const BlockFunctions& functions, const torch::Tensor& input) {

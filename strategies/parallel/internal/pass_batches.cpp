@@ -7,8 +7,8 @@
 namespace lockstep {
 
 PassBatches::PassBatches(std::vector<torch::Tensor> inputs, const std::vector<int>& counts,
-                         torch::Tensor target)
-    : inputs_(std::move(inputs)), target_(std::move(target)) {
+                         torch::Tensor target, std::optional<int64_t> first_number)
+    : inputs_(std::move(inputs)), target_(std::move(target)), first_number_(first_number) {
   for (size_t batch = 0; batch < inputs_.size(); ++batch) {
     const int64_t size = inputs_[batch].size(0);
     for (int number = 0; number < counts[batch]; ++number) {
@@ -34,8 +34,9 @@ torch::Tensor PassBatches::target(int micro_batch) const {
 
 std::string PassBatches::describe(int micro_batch) const {
   const auto& own = place(micro_batch);
-  return num_batches() == 1 ? c10::str("micro-batch ", own.number)
-                            : c10::str("micro-batch ", own.number, " of batch ", own.batch);
+  const std::string name = c10::str("micro-batch ", own.number);
+  return first_number_ ? c10::str(name, " of batch ", *first_number_ + static_cast<int64_t>(own.batch))
+                       : name;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,11 @@ namespace lockstep {
 class PassBatches {
  public:
   /// Cuts each input into as many micro-batches as `counts` says, whose sizes differ by at most 1. `target`
-  /// is that of the only input, or undefined.
-  PassBatches(std::vector<torch::Tensor> inputs, const std::vector<int>& counts, torch::Tensor target = {});
+  /// is that of the only input, or undefined. Batches of a stream have numbers, from `first_number` on.
+  PassBatches(std::vector<torch::Tensor> inputs, const std::vector<int>& counts, torch::Tensor target = {},
+              std::optional<int64_t> first_number = std::nullopt);
 
-  size_t num_batches() const { return inputs_.size(); }
+  bool is_stream() const { return first_number_.has_value(); }
   int num_micro_batches() const { return static_cast<int>(places_.size()); }
   size_t batch_of(int micro_batch) const { return place(micro_batch).batch; }
   /// Whether it is the last micro-batch of its batch.
@@ -31,7 +33,7 @@ class PassBatches {
   /// Returns its rows of the target; undefined without a target.
   torch::Tensor target(int micro_batch) const;
 
-  /// Returns such as "micro-batch 1 of batch 3", or "micro-batch 1" if there is only one batch.
+  /// Returns such as "micro-batch 1 of batch 3", or "micro-batch 1" without a stream.
   std::string describe(int micro_batch) const;
 
  private:
@@ -46,6 +48,7 @@ class PassBatches {
 
   std::vector<torch::Tensor> inputs_;
   torch::Tensor target_;
+  std::optional<int64_t> first_number_;
   std::vector<Place> places_;  // of the micro-batches
 };
 

@@ -2,13 +2,39 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "lockstep/runtime/collectives/collectives.h"
 
 namespace lockstep {
+namespace {
+
+/// Passes its gradient on as the last who has it.
+struct GivesGradient : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override {
+    return {std::move(gradient)};
+  }
+  torch::Tensor gradient;
+};
+
+/// Runs backward through the parameter alone. Its grad() takes the memory of `gradient`, which
+/// torch::autograd::backward() would copy, because its caller still has the tensor.
+void give_gradient(const torch::Tensor& parameter, torch::Tensor gradient) {
+  const auto giver = std::make_shared<GivesGradient>();
+  giver->add_input_metadata(gradient);
+  giver->add_next_edge(torch::autograd::impl::gradient_edge(parameter));
+  giver->gradient = std::move(gradient);
+  torch::autograd::Engine::get_default_engine().execute({{giver, 0}}, {torch::Tensor()}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+}
+
+}  // namespace
 
 StageGradients::StageGradients(const StageParameters& parameters, int num_stages, int micro_batches)
     : parameters_(parameters),
@@ -34,16 +60,16 @@ void StageGradients::add(int stage, std::vector<torch::Tensor> gradients) {
   const auto& numbers = parameters_.of_stage(stage);
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    auto& [sum, num_added, uses_left, shared] = sums_[numbers[i]];
-    const bool is_strided = sum.defined() && sum.layout() == torch::kStrided;
-    if (!sum.defined()) {
-      sum = std::move(gradients[i]);
-    } else if (num_added > 1 && is_strided && gradients[i].layout() == torch::kStrided) {
-      sum.add_(gradients[i]);
+    auto& [value, is_own, uses_left, shared] = sums_[numbers[i]];
+    if (!value.defined()) {
+      // Backward may have passed its memory on elsewhere.
+      value = std::move(gradients[i]);
+    } else if (is_own && value.layout() == torch::kStrided && gradients[i].layout() == torch::kStrided) {
+      value.add_(gradients[i]);
     } else {
-      sum = sum + gradients[i];  // Backward may have passed the memory of the first one on elsewhere.
+      value = value + gradients[i];
+      is_own = true;
     }
-    ++num_added;
   }
 }
 
@@ -71,8 +97,15 @@ void StageGradients::finish(int rank, const ReplicaBackends* ranks, WaitClock* w
 
 /// Passes a gradient to the parameter as a backward would, so that sums over the replicas begin.
 void StageGradients::hand_on(size_t number) {
-  if (torch::Tensor gradient = std::exchange(sums_[number].value, {}); gradient.defined())
-    torch::autograd::backward({parameters_.own()[number]}, {std::move(gradient)});
+  Sum& sum = sums_[number];
+  torch::Tensor gradient = std::exchange(sum.value, {});
+  if (!gradient.defined()) return;
+  const torch::Tensor& parameter = parameters_.own()[number];
+  if (sum.is_own) {
+    give_gradient(parameter, std::move(gradient));
+  } else {
+    torch::autograd::backward({parameter}, {std::move(gradient)});  // copies it
+  }
 }
 
 /// Adds up the gradients of a parameter that several stages use, in the order of these on all ranks.
@@ -95,6 +128,7 @@ void StageGradients::sum_over_ranks(size_t number, int rank, const ReplicaBacken
     sum = sum.defined() ? sum + term : term;
   }
   sums_[number].value = sum;
+  sums_[number].is_own = sharing.size() > 1;
 }
 
 }  // namespace lockstep

@@ -35,8 +35,8 @@ class StageGradients {
  private:
   struct Sum {
     torch::Tensor value;
-    int num_added = 0;
-    int uses_left = 0;  ///< stages of this rank that have not gone backward for the last time
+    bool is_own = false;  ///< whether nothing else can have its memory
+    int uses_left = 0;    ///< stages of this rank that have not gone backward for the last time
     const StageParameters::Shared* shared = nullptr;  ///< null: it is in the stages of this rank alone
   };
 

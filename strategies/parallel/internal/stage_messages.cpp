@@ -124,7 +124,7 @@ StageMessages::Message StageMessages::next_from(int source) {
       return {Kind::kGradient, stage - 1, micro_batch};
     const bool ends_batch =
         op == PipelineOp::kForward && stage == last_stage && context_.batches.ends_batch(micro_batch);
-    if (context_.sends_results && ends_batch)
+    if (context_.batches.is_stream() && ends_batch)
       return {Kind::kResult, 0, static_cast<int>(context_.batches.batch_of(micro_batch))};
   }
   throw std::logic_error("[Pipeline] a rank waits for a message that nobody sends");  // the check's task

@@ -23,8 +23,7 @@ struct MessageContext {
   const ReplicaBackends& ranks;  ///< along the pipeline's axis
   WaitClock& waits;
   PipelineShapes& shapes;
-  PipelineShapes::Key key;     ///< of the pass: without a place and an input
-  bool sends_results = false;  ///< whether send_result() is called after each batch
+  PipelineShapes::Key key;  ///< of the pass: without a place and an input
 };
 
 /// The messages that one rank of a pipeline exchanges with others during a pass. Sends do not wait for the
@@ -40,7 +39,7 @@ class StageMessages {
   /// Sends the gradient of a stage's input to the stage before it; zeros if it is undefined.
   void send_gradient(int stage, int micro_batch, const torch::Tensor& gradient);
   torch::Tensor receive_gradient(int stage, int micro_batch);
-  /// Sends the last stage's result of a batch to all other ranks.
+  /// Sends the last stage's result of a batch of a stream to all other ranks. Call it before the next action.
   void send_result(const torch::Tensor& result);
   torch::Tensor receive_result(size_t batch);
 

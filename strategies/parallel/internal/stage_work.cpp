@@ -135,6 +135,14 @@ void PipelineStages::Work::finish() {
                      ranks_ ? &pipeline_.replica_->waits() : nullptr);
 }
 
+torch::Tensor PipelineStages::Work::take_result(size_t batch) {
+  if (!is_here(num_stages() - 1)) return messages_->receive_result(batch);
+  const torch::Tensor result = outputs();
+  outputs_.clear();
+  if (messages_) messages_->send_result(result);
+  return result;
+}
+
 bool PipelineStages::Work::is_here(int stage) const {
   return stage >= 0 && stage < num_stages() &&
          schedule_.rank_of_stage[static_cast<size_t>(stage)] == pipeline_.position_.index;

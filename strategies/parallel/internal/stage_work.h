@@ -39,6 +39,8 @@ class PipelineStages::Work final : public PipelineWork {
   /// Hands the gradients on that could not be while the schedule ran.
   void finish();
 
+  /// Returns the last stage's result of a batch of a stream. Blocks until that rank has called it.
+  torch::Tensor take_result(size_t batch);
   /// Returns the losses or the results of the last stage, of all micro-batches.
   torch::Tensor losses() const { return concatenated(losses_); }
   torch::Tensor outputs() const { return concatenated(outputs_); }
