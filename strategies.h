@@ -11,6 +11,7 @@
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/nn/sharded_embedding.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
+#include "lockstep/strategies/parallel/block_costs.h"
 #include "lockstep/strategies/parallel/check_parallelized.h"
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 #include "lockstep/strategies/parallel/mixture_of_experts.h"
