@@ -27,10 +27,12 @@ struct GivesGradient : torch::autograd::Node {
 /// torch::autograd::backward() would copy, because its caller still has the tensor.
 void give_gradient(const torch::Tensor& parameter, torch::Tensor gradient) {
   const auto giver = std::make_shared<GivesGradient>();
-  giver->add_input_metadata(gradient);
+  const torch::Tensor unused =
+      torch::empty({}, torch::dtype(gradient.scalar_type()).device(gradient.device()));
+  giver->add_input_metadata(unused);
   giver->add_next_edge(torch::autograd::impl::gradient_edge(parameter));
   giver->gradient = std::move(gradient);
-  torch::autograd::Engine::get_default_engine().execute({{giver, 0}}, {torch::Tensor()}, /*keep_graph=*/false,
+  torch::autograd::Engine::get_default_engine().execute({{giver, 0}}, {unused}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 

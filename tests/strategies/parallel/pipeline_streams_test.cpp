@@ -35,7 +35,7 @@ const std::vector<int64_t>& streamed_sizes() {
 }
 
 StrategyOptions streams_along(const std::string& mesh) {
-  return {.intra_op_threads = 1, .seed = 3, .timeout = std::chrono::seconds(30), .mesh = parse_mesh(mesh)};
+  return {.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(mesh), .timeout = std::chrono::seconds(30)};
 }
 
 /// Runs `work` by threads, and by two workers if there are several ranks.

@@ -33,7 +33,7 @@ constexpr int64_t kNumExamples = 20 * kBatch + 5;  // three groups of batches, a
 constexpr int64_t kNumBatches = 21;
 
 StrategyOptions streamed_options(const std::string& mesh) {
-  return {.intra_op_threads = 1, .seed = 3, .timeout = std::chrono::seconds(30), .mesh = parse_mesh(mesh)};
+  return {.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(mesh), .timeout = std::chrono::seconds(30)};
 }
 
 torch::nn::Sequential streamed_layers() {
