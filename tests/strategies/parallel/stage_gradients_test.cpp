@@ -45,10 +45,10 @@ class CopiesOfShape {
 
  private:
   static std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& function) {
+    const std::string name = function.name();
     const auto inputs = function.inputs();
-    if (std::string(function.name()) == "aten::clone" && !inputs.empty() && inputs[0].isTensor() &&
-        inputs[0].toTensor().sizes() == sizes_)
-      ++count_;
+    const bool is_copy = name == "aten::clone" || name == "aten::copy_";
+    if (is_copy && inputs[0].isTensor() && inputs[0].toTensor().sizes() == sizes_) ++count_;
     return nullptr;
   }
 
