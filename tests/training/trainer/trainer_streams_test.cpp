@@ -42,7 +42,9 @@ torch::nn::Sequential streamed_layers() {
 }
 
 Pipeline streamed_pipeline(ReplicaContext& replica, const torch::nn::Sequential& layers) {
-  return Pipeline(replica.axis("pipeline"), layers, PipelineOptions{.micro_batches = 3, .cuts = {2}});
+  PipelineOptions options{.micro_batches = 3};
+  if (replica.axis("pipeline").size() > 1) options.cuts = {2};
+  return Pipeline(replica.axis("pipeline"), layers, options);
 }
 
 torch::optim::SGD streamed_sgd(std::vector<torch::Tensor> parameters) {
