@@ -4,11 +4,13 @@
 namespace lockstep::apps {
 
 History train_in_stages(const TrainingRun& run) {
+  const ImageStages stages{
+      .plan = run.plan,
+      .num_classes = run.data.num_classes,
+      .costs = image_stage_costs(run.options, run.plan, run.data.num_classes, run.strategy)};
   return train_model<Pipeline>(
       run,
-      [&](ReplicaContext& replica) {
-        return make_image_stages(run.options, run.plan, run.data.num_classes, run.strategy, replica);
-      },
+      [&](ReplicaContext& replica) { return make_image_stages(run.options, stages, run.strategy, replica); },
       train_image_stages);
 }
 
