@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -309,6 +310,42 @@ TEST(PipelineErrorsTest, InputsThatDoNotFitAreRefused) {
               HasSubstr("expected an input and a target of as many examples, but got [4, 6] and [3, 3]"));
   EXPECT_THAT(error_of(wave_values({4, 6}, 1), wave_values({4, 3}, 1), false),
               HasSubstr("expected gradients to be enabled in forward_backward()"));
+}
+
+/// Hides a model from the strategy, which binds modules alone.
+struct HiddenPipeline {
+  Pipeline model{nullptr};
+};
+
+TEST(PipelineErrorsTest, AModelOfSeveralRanksThatNoStrategyHasBoundIsRefused) {
+  const std::string expected =
+      "[Pipeline] expected a call in a run of the strategy whose scope made the model";
+  for (const int ranks : {1, 2}) {
+    MirroredStrategy strategy(cpu_devices(ranks), stages_along({{"pipeline", ranks}}));
+    auto hidden = strategy.scope([](ReplicaContext& replica) {
+      return HiddenPipeline{
+          Pipeline(replica.axis("pipeline"), wave_layers(false), PipelineOptions{.micro_batches = 2})};
+    });
+    const auto [data, target] = wave_batch(0, 4);
+    const std::vector<std::function<void(ReplicaContext&, Pipeline&)>> calls{
+        [&, data = data](ReplicaContext&, Pipeline& own) { own->forward(data); },
+        [&, data = data](ReplicaContext&, Pipeline& own) {
+          own->stream({{data}}, [](size_t, const torch::Tensor&) {});
+        },
+        [&, data = data, target = target](ReplicaContext& replica, Pipeline& own) {
+          own->forward_backward(replica, data, target, {.losses = squares});
+        }};
+    for (const auto& call : calls) {
+      const auto run = [&] {
+        strategy.run([&](ReplicaContext& replica, HiddenPipeline& own) { call(replica, own.model); }, hidden);
+      };
+      if (ranks == 1) {
+        EXPECT_NO_THROW(run());  // needs nobody else
+      } else {
+        EXPECT_THAT(message_of<InvalidArgument>(run), HasSubstr(expected));
+      }
+    }
+  }
 }
 
 TEST(PipelineErrorsTest, AShapeThatDependsOnValuesIsRefused) {
