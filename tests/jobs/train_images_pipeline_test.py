@@ -148,7 +148,7 @@ class RecordTest(Case):
         rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         steps = [row for row in rows if row["kind"] == "pipeline"]
         self.assertEqual([(row["step"], row["schedule"], row["ranks"], row["stages"], row["micro_batches"], row["actions"])
-                          for row in steps], [(3, "1F1B", 2, 2, 4, 32)])
+                          for row in steps], [(3, "1f1b", 2, 2, 4, 32)])
         self.assertTrue(0 < steps[0]["bubble"] < 1, steps)
         computed = {rank: [(row["op"][0], row["stage"], row["micro_batch"]) for row in rows if row["kind"] == "pipeline_action"
                            and row["rank"] == rank and row["op"] in ("forward", "backward")] for rank in (0, 1)}
