@@ -662,6 +662,14 @@ torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, cons
   return from_last_stage(pass.losses ? work.losses() : work.outputs(), input.device());
 }
 
+int PipelineStages::forward_micro_batches(int64_t examples) const {
+  // Statistics of layers that train are then those of all examples, as in a forward on one device.
+  if (is_training()) return 1;
+  // Replicas with different numbers of examples compute such blocks together, and so equally often.
+  if (parameters_->has_slices()) return options_.micro_batches;
+  return static_cast<int>(std::clamp<int64_t>(examples, 1, options_.micro_batches));
+}
+
 torch::Tensor PipelineStages::forward(const torch::Tensor& input) {
   return forward(input, {}, {});
 }
@@ -670,10 +678,7 @@ torch::Tensor PipelineStages::forward(
     const torch::Tensor& input, const torch::Tensor& target,
     const std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>& finish) {
   if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
-  // Statistics of layers that train are then those of all examples, as in a forward on one device.
-  const int most = is_training() ? 1 : options_.micro_batches;
-  const auto count = static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
-  return run_forward(forward_schedule_of(count), input, target,
+  return run_forward(forward_schedule_of(forward_micro_batches(input.size(0))), input, target,
                      {.losses = finish, .returns_outputs = !finish});
 }
 

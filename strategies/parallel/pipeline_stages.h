@@ -128,6 +128,7 @@ class PipelineStages {
   int num_ranks() const { return position_.size; }
   int rank_of_last() const { return schedule_.rank_of_stage.back(); }
   ReplicaBackends backends() const;
+  int forward_micro_batches(int64_t examples) const;
   const PipelineSchedule& forward_schedule_of(int micro_batches);
   torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
                             const torch::Tensor& target, const PipelinePass& pass,

@@ -35,9 +35,12 @@ class StageParameters {
   /// Those of other ranks only, which are empty here.
   const std::vector<torch::Tensor>& others() const { return others_; }
   const std::vector<Shared>& shared() const { return shared_; }
+  /// Returns whether replicas have slices of parameters, as those of sharded units and of experts, so that
+  /// they compute some blocks together.
+  bool has_slices() const;
   /// Returns the parameters of a block, each once.
   static std::vector<torch::Tensor> of_block(const PipelineBlock& block);
-  /// Returns the bytes of a block's parameters.
+  /// Returns the bytes of a block's parameters, the same on all replicas: slices count with those of others.
   static double bytes_of_block(const PipelineBlock& block);
 
  private:
