@@ -284,8 +284,10 @@ torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, cons
 int PipelineStages::micro_batches_of(const torch::Tensor& input) const {
   if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
   // Statistics of layers that train are then those of all examples, as in a forward on one device.
-  const int most = is_training() ? 1 : options_.micro_batches;
-  return static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
+  if (is_training()) return 1;
+  // Replicas with different numbers of examples compute such blocks together, and so equally often.
+  if (parameters_->has_slices()) return options_.micro_batches;
+  return static_cast<int>(std::clamp<int64_t>(input.size(0), 1, options_.micro_batches));
 }
 
 torch::Tensor PipelineStages::forward(const torch::Tensor& input) {
