@@ -34,7 +34,7 @@ EXCEPTIONS = [
     (r"^pip install", "installs packages"),
     (r"^tensorboard\b|\bmlflow ui\b|\bjq\b|pandas|^tail -f", "needs a tool that the tests do not install"),
     (r"--metrics-port", "takes a port of its own choice; tests/apps/train_images/monitoring_test.py lets the system choose one"),
-    (r"^build/release/bin/(scaling|parameter_server|speed)_benchmark|_benchmark\.py|--rounds", "measures for minutes"),
+    (r"^build/release/bin/(scaling|parameter_server|planning|speed)_benchmark|_benchmark\.py|--rounds", "measures for minutes"),
     (r"\.keras\b|mnist\.safetensors|checkpoint-0", "reads your own files; tests/scripts/keras_weights_test.py and "
      "tests/apps/export_weights run the same programs"),
 ]
