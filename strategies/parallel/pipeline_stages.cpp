@@ -1,5 +1,6 @@
 #include "lockstep/strategies/parallel/pipeline_stages.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
@@ -10,13 +11,16 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
+#include "lockstep/runtime/devices/spare_cores.h"
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/strategies/parallel/internal/pass_batches.h"
 #include "lockstep/strategies/parallel/internal/pipeline_cut.h"
 #include "lockstep/strategies/parallel/internal/pipeline_shapes.h"
 #include "lockstep/strategies/parallel/internal/stage_parameters.h"
 #include "lockstep/strategies/parallel/internal/stage_work.h"
+#include "lockstep/strategies/parallel/internal/work_with_threads.h"
 #include "lockstep/strategies/pipeline/pipeline_check.h"
+#include "lockstep/strategies/pipeline/pipeline_cores.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
 
 namespace lockstep {
@@ -51,13 +55,18 @@ bool goes_backward(const PipelineSchedule& schedule) {
   });
 }
 
+/// Returns a number that is the same for all processes of this machine, and for those of no other.
+int64_t number_of_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return static_cast<int64_t>(std::hash<std::string>()(boot));
+}
+
 /// Returns the moment at which the first rank called it. Ranks on other machines, whose clocks say nothing
 /// about it, get the moment at which they heard of that. Blocks until all ranks have called it.
 std::chrono::steady_clock::time_point common_start(const ReplicaBackends& ranks) {
   using Clock = std::chrono::steady_clock;
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  const auto machine = static_cast<int64_t>(std::hash<std::string>()(boot));
+  const int64_t machine = number_of_machine();
   const torch::Tensor first =
       torch::tensor({static_cast<int64_t>(Clock::now().time_since_epoch().count()), machine}, torch::kLong);
   broadcast_(*ranks.host, 0, {first});
@@ -114,6 +123,7 @@ void PipelineStages::bind(std::shared_ptr<const ReplicaCollectives> replica) {
                                    own.index, " of ", own.size));
   }
   shapes_ = replica->shared<PipelineShapes>();
+  threads_.reset();
   replica_ = std::move(replica);
 }
 
@@ -172,6 +182,30 @@ torch::Tensor PipelineStages::from_last_stage(const torch::Tensor& own, torch::D
   return shape.unpacked(value);
 }
 
+/// Blocks until all ranks of the axis have called it, the first time.
+const std::vector<int>& PipelineStages::threads_of_actions() {
+  if (threads_) return *threads_;
+  const torch::NoGradGuard no_grad;
+  const auto along = backends();
+  const WaitClock::Wait wait(replica_->waits());
+  const torch::Tensor own = torch::tensor({number_of_machine()}, torch::kLong);
+  const torch::Tensor machines = torch::empty({num_ranks()}, torch::kLong);
+  all_gather_(*along.host, machines, own);
+  std::vector<bool> is_near;
+  for (int64_t rank = 0; rank < num_ranks(); ++rank)
+    is_near.push_back(machines[rank].item<int64_t>() == own.item<int64_t>());
+  std::vector<int> threads;
+  const double cores = cores_of_this_replica();
+  if (cores > 0) {
+    // Backward takes about twice as long as forward. Times that were measured would differ between starts.
+    const auto planned = simulate_pipeline(schedule_, uniform_pipeline_times(schedule_, 1, 2));
+    for (const double part : waiting_ranks(planned, position_.index, is_near))
+      threads.push_back(at::get_num_threads() + static_cast<int>(part * cores));
+  }
+  threads_ = std::move(threads);
+  return *threads_;
+}
+
 /// Copies the buffers of each rank's blocks, such as running statistics, to the others.
 void PipelineStages::share_buffers() const {
   if (num_ranks() == 1) return;
@@ -201,6 +235,7 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
   // A model that belongs to no replica is refused next.
   if (num_ranks() > 1 && replica_ != nullptr)
     replica_->refuse_capture(kPipeline, "the messages of a pipeline");
+  const auto* const threads = num_ranks() > 1 && input.is_cpu() ? &threads_of_actions() : nullptr;
   const PassBatches batches({input}, {schedule_.num_micro_batches}, target);
   Work work(*this, schedule_, batches, pass, &replica);
   auto start = std::chrono::steady_clock::now();
@@ -208,7 +243,14 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
     replica.axis(position_.name).sum_on_host(0);
     start = common_start(backends());
   }
-  auto times = run_pipeline_rank(schedule_, position_.index, work, start);
+  const auto run = [&](PipelineWork& by) { return run_pipeline_rank(schedule_, position_.index, by, start); };
+  std::vector<TimedPipelineAction> times;
+  if (threads != nullptr && !threads->empty()) {
+    WorkWithThreads with_threads(work, *threads);
+    times = run(with_threads);
+  } else {
+    times = run(work);
+  }
   if (records_times_) times_ = std::move(times);
   work.finish();
   if (is_training()) share_buffers();
@@ -242,8 +284,10 @@ torch::Tensor PipelineStages::run_forward(const PipelineSchedule& schedule, cons
 int PipelineStages::micro_batches_of(const torch::Tensor& input) const {
   if (input.dim() == 0) throw InvalidArgument("[Pipeline] expected an input with examples, but got a scalar");
   // Statistics of layers that train are then those of all examples, as in a forward on one device.
-  const int most = is_training() ? 1 : options_.micro_batches;
-  return static_cast<int>(std::clamp<int64_t>(input.size(0), 1, most));
+  if (is_training()) return 1;
+  // Replicas with different numbers of examples compute such blocks together, and so equally often.
+  if (parameters_->has_slices()) return options_.micro_batches;
+  return static_cast<int>(std::clamp<int64_t>(input.size(0), 1, options_.micro_batches));
 }
 
 torch::Tensor PipelineStages::forward(const torch::Tensor& input) {

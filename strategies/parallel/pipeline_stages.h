@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,10 @@ class PipelineStages {
   ///
   /// Throws InvalidArgument outside of a run, and without gradients (torch::NoGradGuard). Errors of blocks
   /// name the stage and the micro-batch.
+  ///
+  /// On CPUs, a rank that computes while others on its machine wait uses their cores, too: as planned from
+  /// the schedule, so that equal trainings have equal results. Ranks do not if the user has set their number
+  /// of threads, by StrategyOptions::intra_op_threads or OMP_NUM_THREADS.
   PipelineResult forward_backward(ReplicaContext& replica, const torch::Tensor& input,
                                   const torch::Tensor& target, const PipelinePass& pass);
 
@@ -141,6 +146,7 @@ class PipelineStages {
   torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
                             const torch::Tensor& target, const PipelinePass& pass,
                             const BlockFunctions* functions = nullptr);
+  const std::vector<int>& threads_of_actions();
   void share_buffers() const;
   torch::Tensor from_last_stage(const torch::Tensor& own, torch::Device device) const;
 
@@ -155,6 +161,7 @@ class PipelineStages {
   std::unique_ptr<StageParameters> parameters_;
   std::shared_ptr<const ReplicaCollectives> replica_;
   std::shared_ptr<PipelineShapes> shapes_;
+  std::optional<std::vector<int>> threads_;  // of each of this rank's actions in training; empty: the same
   bool records_times_ = false;
   std::vector<TimedPipelineAction> times_;
 };

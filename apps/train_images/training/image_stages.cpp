@@ -25,13 +25,47 @@ std::vector<double> costs_of_blocks(const TrainOptions& options, int64_t num_cla
   return mobilenet_v2_costs(mobilenet_v2_options(options, num_classes), options.image_size);
 }
 
+/// Returns flags with which a model of so many blocks has a stage on each rank.
+std::string stages_that_would_do(const Mesh& mesh, const TrainOptions& options, int64_t blocks) {
+  const int64_t ranks = ranks_along(mesh, kPipelineAxis);
+  const int64_t most_ranks = blocks / (num_stages(mesh, options) / ranks);
+  if (most_ranks > 1) return c10::str("at most ", most_ranks, " ranks along the axis pipeline");
+  if (options.pipeline_schedule == "interleaved" && blocks / ranks > 1)
+    return c10::str("--stages-per-rank ", blocks / ranks);
+  return c10::str("--pipeline-schedule 1f1b",
+                  ranks > blocks ? c10::str(" with at most ", blocks, " ranks along the axis pipeline") : "");
+}
+
+void check_blocks(const Mesh& mesh, const TrainOptions& options) {
+  const int64_t stages = num_stages(mesh, options);
+  const auto blocks = static_cast<int64_t>(costs_of_blocks(options, /*num_classes=*/1).size());
+  if (stages <= blocks) return;
+  throw UsageError(c10::str("--mesh ", mesh.str(), ": expected at most ", blocks, " stages of --model ",
+                            model_name(options.model), ", but got ", stages, " with --pipeline-schedule ",
+                            options.pipeline_schedule, ": ", stages_that_would_do(mesh, options, blocks),
+                            " would do"));
+}
+
+void check_micro_batches(const Mesh& mesh, const TrainOptions& options) {
+  const int64_t ranks = ranks_along(mesh, kPipelineAxis);
+  const int64_t given = options.accumulate_steps;
+  if (options.pipeline_schedule != "interleaved" || given % ranks == 0) return;
+  const int64_t below = given / ranks * ranks;
+  throw UsageError(c10::str("--accumulate-steps ", given, ": expected a number that the ", ranks,
+                            " ranks along the axis pipeline of --mesh ", mesh.str(),
+                            " divide, with --pipeline-schedule interleaved: ",
+                            below > 0 ? c10::str(below, " or ") : "", below + ranks, " would do"));
+}
+
 }  // namespace
 
-void plan_image_stages(const Strategy& strategy, const TrainOptions& options, TrainPlan& plan) {
+void check_image_stages(const Strategy& strategy, const TrainOptions& options) {
   const Mesh& mesh = strategy.mesh();
   const std::string axis = axis_of_pipeline(mesh);
-  refuse_other_axes(mesh, AxisRole::kModel, {axis},
-                    "pipeline as the only axis along which models of images are cut");
+  refuse_other_axes(
+      mesh, AxisRole::kModel, {axis},
+      "pipeline as the only axis along which models of images are cut, as ranks cannot share a "
+      "convolution (--mesh pipeline=N cuts between layers, and --sharding 3 divides parameters)");
   if (axis.empty()) {
     if (options.pipeline_cut != TrainOptions().pipeline_cut) {
       throw UsageError(c10::str("--pipeline-cut ", options.pipeline_cut,
@@ -41,13 +75,15 @@ void plan_image_stages(const Strategy& strategy, const TrainOptions& options, Tr
     return refuse_schedule_without_stages(mesh, options);
   }
   if (options.cuda_graph) refuse_with_stages(mesh, "--cuda-graph", "no CUDA graph");
+  check_blocks(mesh, options);
+  check_micro_batches(mesh, options);
+}
+
+void plan_image_stages(const Strategy& strategy, const TrainOptions& options, TrainPlan& plan) {
+  check_image_stages(strategy, options);
+  const Mesh& mesh = strategy.mesh();
+  if (axis_of_pipeline(mesh).empty()) return;
   plan.num_stages = num_stages(mesh, options);
-  const auto blocks = static_cast<int64_t>(costs_of_blocks(options, /*num_classes=*/1).size());
-  if (blocks < plan.num_stages) {
-    throw UsageError(c10::str("--mesh ", mesh.str(), ": expected at most ", blocks, " stages of --model ",
-                              model_name(options.model), ", but got ", plan.num_stages,
-                              " with --pipeline-schedule ", options.pipeline_schedule));
-  }
   const int64_t replicas = strategy.num_replicas_in_sync();
   plan.micro_batches = micro_batches_of_stages(mesh, options,
                                                {.largest = (plan.global_batch_size + replicas - 1) / replicas,

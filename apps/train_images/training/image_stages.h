@@ -12,10 +12,13 @@
 
 namespace lockstep::apps {
 
+/// Throws UsageError for flags and axes that do not go together with an axis pipeline of the mesh, for flags
+/// that need it if there is none, for another axis along which models are cut, for more stages than the model
+/// has blocks, and for micro-batches that the schedule cannot share. It needs no data.
+void check_image_stages(const Strategy& strategy, const TrainOptions& options);
+
 /// Decides the stages of the model and the micro-batches of a step if the mesh has an axis pipeline; see
-/// micro_batches_of_stages(). Throws UsageError for flags and axes that do not go together with it, for flags
-/// that need it if there is none, for another axis along which models are cut, and for more stages than the
-/// model has blocks.
+/// micro_batches_of_stages(). Throws as check_image_stages().
 void plan_image_stages(const Strategy& strategy, const TrainOptions& options, TrainPlan& plan);
 
 /// Returns the costs of the model's blocks, by which it is cut into stages: their multiplications, or the

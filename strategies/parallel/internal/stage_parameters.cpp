@@ -103,8 +103,17 @@ std::vector<BlockParameters> parameters_of_blocks(const std::vector<PipelineBloc
 
 double bytes_of_block(const BlockParameters& parameters) {
   double bytes = 0;
-  for (const auto& [name, parameter] : parameters) bytes += static_cast<double>(parameter.nbytes());
+  for (const auto& [name, parameter] : parameters) {
+    const int64_t elements =
+        is_slice(parameter) ? sharded_parameter_of(parameter)->num_elements_along_axis() : parameter.numel();
+    bytes += static_cast<double>(elements) * static_cast<double>(parameter.element_size());
+  }
   return bytes;
+}
+
+bool StageParameters::has_slices() const {
+  return std::any_of(own_.begin(), own_.end(), is_slice) ||
+         std::any_of(others_.begin(), others_.end(), is_slice);
 }
 
 StageParameters::StageParameters(const std::vector<PipelineBlock>& blocks,

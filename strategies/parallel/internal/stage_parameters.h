@@ -54,6 +54,9 @@ class StageParameters {
   const std::vector<Shared>& shared() const { return shared_; }
   /// Returns those of a stage as numbers in own(); none for a stage of another rank.
   const std::vector<size_t>& of_stage(int stage) const { return of_stages_[static_cast<size_t>(stage)]; }
+  /// Returns whether replicas have slices of parameters, as those of sharded units and of experts, so that
+  /// they compute some blocks together.
+  bool has_slices() const;
 
  private:
   std::vector<torch::Tensor> own_;
