@@ -17,7 +17,7 @@ using BlockParameters = std::vector<std::pair<std::string, torch::Tensor>>;
 
 /// Returns the parameters of each block.
 std::vector<BlockParameters> parameters_of_blocks(const std::vector<PipelineBlock>& blocks);
-/// Returns the bytes of a block's parameters.
+/// Returns the bytes of a block's parameters, the same on all replicas: slices count with those of others.
 double bytes_of_block(const BlockParameters& parameters);
 
 /// The stages of a pipeline, as one of its ranks sees them.
