@@ -71,6 +71,7 @@ class ParityTest(Case):
                         [*training, *STAGES, "--pipeline-schedule", "zb-v"],
                         [*training, "--replicas", 4, "--mesh", "pipeline=4"],
                         [*training, *STAGES, "--pipeline-schedule", "interleaved", "--stages-per-rank", 3],
+                        [*training, *STAGES, "--pipeline-cut", "time"],
                         tolerance=1e-10)
 
     def test_mobilenet_v2_without_new_statistics(self):
@@ -93,7 +94,8 @@ class ParityTest(Case):
     def test_workers(self):
         training = [*SIMPLE_CNN, *PIECES]
         expected = self.train("reference", *training)
-        outputs = self.finish(*self.start_workers(2, *training, "--mesh", "pipeline=2", "--backup-dir", self.folder / "workers"))
+        outputs = self.finish(*self.start_workers(2, *training, "--mesh", "pipeline=2", "--pipeline-cut", "time", "--backup-dir",
+                                                  self.folder / "workers"))
         self.assertEqual(epochs_of(outputs[0][0]), epochs_of(expected))
         self.check_weights(self.folder / "workers", weights_of(self.folder / "reference"))
 
@@ -202,6 +204,8 @@ class UsageTest(Case):
     def test_flags_that_do_not_go_together(self):
         self.assertIn("--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline",
                       self.refused("--pipeline-schedule", "gpipe"))
+        self.assertIn("--pipeline-cut time: expected a --mesh with several ranks along the axis pipeline",
+                      self.refused("--pipeline-cut", "time"))
         self.assertIn("--stages-per-rank 2: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 2))
         self.assertIn("--pipeline-schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb-v, but got '2f2b'",
