@@ -25,6 +25,7 @@
 #include "lockstep/strategies/parallel/vocab_parallel_embedding.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/strategies/pipeline/pipeline_check.h"
+#include "lockstep/strategies/pipeline/pipeline_cores.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
 #include "lockstep/strategies/pipeline/pipeline_stream.h"
 #include "lockstep/strategies/sharding/sharded.h"

@@ -326,8 +326,8 @@ torch::Tensor GptImpl::gathered(const torch::Tensor& features) const {
 
 torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
   if (stages_ == nullptr) return gathered(own_features(tokens));
-  return stages_for(tokens).forward(
-      tokens, {}, [this](const auto& x, const auto&) { return gathered(features_of(x)); });
+  return stages_for(tokens).forward(tokens, {},
+                                    [this](const auto& x, const auto&) { return gathered(features_of(x)); });
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {

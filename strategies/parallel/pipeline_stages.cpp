@@ -11,7 +11,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
-#include "lockstep/runtime/devices/spare_cores.h"
+#include "lockstep/runtime/devices/internal/spare_cores.h"
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/strategies/parallel/internal/pass_batches.h"
 #include "lockstep/strategies/parallel/internal/pipeline_cut.h"

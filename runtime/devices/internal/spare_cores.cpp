@@ -1,4 +1,4 @@
-#include "lockstep/runtime/devices/spare_cores.h"
+#include "lockstep/runtime/devices/internal/spare_cores.h"
 
 #include <thread>
 
