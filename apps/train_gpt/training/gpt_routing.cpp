@@ -11,7 +11,8 @@
 namespace lockstep::apps {
 namespace {
 
-/// Returns what all replicas have counted in all of their layers, int64 [2, layers, experts]: choices, and those that were dropped.
+/// Returns what all replicas have counted in all of their layers, int64 [2, layers, experts]: choices, and
+/// those that were dropped.
 torch::Tensor counts_of_all(ReplicaContext& replica, Gpt& model) {
   std::vector<torch::Tensor> loads, dropped;
   for (auto& of_layer : model->routing_statistics(/*reset=*/true)) {
