@@ -4,8 +4,8 @@
 import csv
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, UsageCase, test_losses, train, weights_of
+from gpt_training import PARITY, TINY, Case, UsageCase, test_losses, train
+from saved_state import weights_of
 
 EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
 ONE_DEVICE = []
@@ -25,9 +25,7 @@ class ParityTest(Case):
     def check_like(self, whole, folder, output):
         losses, expected = whole
         self.assertEqual(test_losses(output), losses)
-        weights = weights_of(folder)
-        self.assertEqual(weights.keys(), expected.keys())
-        self.assertLess(max(abs(a - b) for name, values in weights.items() for a, b in zip(values, expected[name])), 1e-12)
+        self.check_weights(folder, expected)
 
     def test_meshes_train_as_one_device(self):
         whole = self.whole_training()
@@ -41,9 +39,7 @@ class ParityTest(Case):
     def test_two_workers(self):
         whole = self.whole_training()
         folder = self.folder / "workers"
-        started = self.start_workers(2, *PARITY, *EXPERTS, "--mesh", "expert=2", "--backup-dir", folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, *EXPERTS, "--mesh", "expert=2", "--backup-dir", folder))
         self.check_like(whole, folder, outputs[0][0])
 
     def test_a_checkpoint_goes_on_on_another_mesh(self):
@@ -52,10 +48,7 @@ class ParityTest(Case):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                process = self.start(*PARITY, *EXPERTS, *begin, *saved,
-                                     environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-                process.communicate(timeout=TIMEOUT)
-                self.assertEqual(process.returncode, 1)
+                self.end_in_step(10, *PARITY, *EXPERTS, *begin, *saved)
                 result = train(*PARITY, *EXPERTS, *end, *saved)
                 self.assertIn("resumes after step 7 from ", result.stderr)
                 self.check_like(whole, folder, result.stdout)

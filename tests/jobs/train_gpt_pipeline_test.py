@@ -4,8 +4,7 @@
 import json
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, train
+from gpt_training import PARITY, TINY, Case, ParityCase, UsageCase, train
 
 ONE_DEVICE = []
 STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
@@ -35,9 +34,7 @@ class ParityTest(ParityCase):
                 self.check_like_one_device(folder, output)
 
     def test_two_workers(self):
-        started = self.start_workers(2, *PARITY, "--mesh", "pipeline=2", "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, "--mesh", "pipeline=2", "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_killed_rank_ends_the_others_and_the_training_goes_on_on_other_meshes(self):
@@ -45,18 +42,12 @@ class ParityTest(ParityCase):
             with self.subTest(rank=rank, end=end):
                 folder = self.folder / f"{rank} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                started = self.start_workers(2, *PARITY, "--mesh", "pipeline=2", *saved, faults=f"kill@rank{rank}:step10")
-                for process in started:
-                    process.communicate(timeout=TIMEOUT)
-                codes = [process.returncode for process in started]
-                self.assertEqual(codes[rank], -9)
-                self.assertEqual(codes[1 - rank], 5)
+                self.kill_worker(rank, 10, *PARITY, "--mesh", "pipeline=2", *saved)
                 self.check_goes_on(saved, end)
 
     def test_a_checkpoint_of_one_device_goes_on_in_stages(self):
         saved = ["--save-every", "7 steps", "--backup-dir", self.folder / "saved"]
-        process = self.start(*PARITY, *saved, environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-        process.communicate(timeout=TIMEOUT)
+        self.end_in_step(10, *PARITY, *saved)
         self.check_goes_on(saved, STAGES)
 
 

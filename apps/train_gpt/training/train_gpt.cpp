@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/shared/session/pipeline_step_times.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
-#include "lockstep/apps/train_gpt/training/gpt_pipeline_times.h"
 #include "lockstep/apps/train_gpt/training/gpt_routing.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
@@ -75,7 +75,10 @@ History train_gpt(const GptTraining& training) {
                    .micro_batches = has_stages ? 1 : plan.micro_batches};
   if (plan.model.num_experts > 0)
     fit.callbacks.insert(fit.callbacks.begin(), std::make_shared<GptRouting>(trainer.model(), on_routing));
-  if (has_stages) fit.callbacks.push_back(std::make_shared<GptPipelineTimes>(trainer.model(), on_pipeline));
+  if (has_stages) {
+    const auto stages = trainer.model().map([](const Gpt& model) { return model.ptr()->stages(); });
+    fit.callbacks.push_back(std::make_shared<PipelineStepTimes>(stages, on_pipeline));
+  }
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   return trainer.fit(batches, fit);
