@@ -113,8 +113,8 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// Along an axis of stages, each rank has the weights of its blocks alone, and forward_backward() trains.
   /// Calls without gradients return the same on all ranks.
   ///
-  /// Along an axis of experts, each rank has an equal share of each layer's experts, and calls are collectives
-  /// of all replicas along it.
+  /// Along an axis of experts, each rank has an equal share of each layer's experts, and calls are
+  /// collectives of all replicas along it.
   ///
   /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout or experts along one, by
   /// kAllToAll for heads that its ranks do not divide, and as MixtureOfExperts and PipelineStages do.

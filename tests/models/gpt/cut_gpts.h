@@ -77,8 +77,8 @@ inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const
   if (strategy.mesh().has("pipeline")) axes.stages = &replica.axis("pipeline");
   if (strategy.mesh().has("expert")) axes.experts = &replica.axis("expert");
   axes.pipeline = std::move(pipeline);
-  const bool is_cut = axes.parts != nullptr || axes.tokens != nullptr || axes.stages != nullptr ||
-                      axes.experts != nullptr;
+  const bool is_cut =
+      axes.parts != nullptr || axes.tokens != nullptr || axes.stages != nullptr || axes.experts != nullptr;
   if (!is_cut && strategy.sharding().stage != 3) return whole;
   const auto units = cut_gpt_units(strategy, replica);
   Gpt own = is_cut ? Gpt(options, axes, cut, units) : Gpt(options, units);

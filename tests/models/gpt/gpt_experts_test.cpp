@@ -231,8 +231,7 @@ torch::Tensor counted_loads(Strategy& strategy, Mirrored<Gpt>& model) {
         std::vector<torch::Tensor> loads;
         for (const auto& of_layer : gpt->routing_statistics()) loads.push_back(of_layer.load);
         auto counts = torch::stack(loads);
-        if (gpt->stages() != nullptr)
-          counts = replica.axis("pipeline").all_reduce(ReduceOp::kSum, counts);
+        if (gpt->stages() != nullptr) counts = replica.axis("pipeline").all_reduce(ReduceOp::kSum, counts);
         return replica.all_reduce(ReduceOp::kSum, counts);
       },
       model);

@@ -58,8 +58,8 @@ TEST_P(StagedGptTest, TrainsAsTheWholeModel) {
   const GptBlockRunner runner = given.recomputes
                                     ? [](const auto& block, const auto& x) { return recompute(block, x); }
                                     : GptBlockRunner();
-  CutGptTraining staged(strategy, options, runner, {.shard_sequence = given.shard_sequence},
-                        given.method, {.schedule = given.schedule, .micro_batches = 2});
+  CutGptTraining staged(strategy, options, runner, {.shard_sequence = given.shard_sequence}, given.method,
+                        {.schedule = given.schedule, .micro_batches = 2});
   for (int step = 0; step < kStagedSteps; ++step)
     ASSERT_NEAR(staged.step(step), whole.step(step), kStagedTolerance) << "step " << step;
   for (const auto& own : staged.model.local_values())
