@@ -373,6 +373,7 @@ torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tenso
   }
   if (is_training() && at::GradMode::is_enabled())
     throw InvalidArgument("[Gpt] expected forward_backward() to train a model with an axis of stages");
+  PipelineStages& stages = stages_for(tokens);
   const auto own_targets = token_order(targets.size(1)).own_part(targets, 1);
   const auto finish = [&](const torch::Tensor& result, const torch::Tensor& of_rows) {
     const auto losses = losses_from(features_of(result), of_rows);
@@ -380,7 +381,7 @@ torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tenso
     const auto columns = split_routing(result).routing.mean(1, /*keepdim=*/true);
     return torch::cat({losses.unsqueeze(-1), columns.expand({-1, losses.size(1), -1})}, -1);
   };
-  const auto results = stages_for(tokens).forward(tokens, own_targets, finish);
+  const auto results = stages.forward(tokens, own_targets, finish);
   if (results.dim() == 2) return results;
   routing->balance_losses = results.select(-1, 1).mean(1);
   routing->z_losses = results.select(-1, 2).mean(1);
@@ -448,11 +449,11 @@ torch::Tensor GptImpl::forward_backward(ReplicaContext& replica, const torch::Te
   const auto losses = [this, &how](const torch::Tensor& result, const torch::Tensor& own) {
     return trained_losses_of(result, own, how);
   };
-  return stages_for(tokens)
-      .forward_backward(
-          replica, tokens, token_order(targets.size(1)).own_part(targets, 1),
-          {.losses = losses, .autocast = how.autocast, .scaler = how.scaler, .returns_outputs = false})
-      .losses;
+  PipelineStages& stages = stages_for(tokens);
+  const auto own_targets = token_order(targets.size(1)).own_part(targets, 1);
+  const PipelinePass pass{
+      .losses = losses, .autocast = how.autocast, .scaler = how.scaler, .returns_outputs = false};
+  return stages.forward_backward(replica, tokens, own_targets, pass).losses;
 }
 
 Gpt::Gpt(const GptOptions& options, PartWrapper wrap)

@@ -9,7 +9,7 @@ from saved_state import weights_of
 
 EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
 ONE_DEVICE = []
-STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
+STAGES = ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 1]
 SHARED_IN_STAGES = ["--replicas", 4, "--mesh", "expert=2,pipeline=2"]
 TWO = ["--replicas", 2, "--mesh", "expert=2"]
 FOUR = ["--replicas", 4, "--mesh", "data=2,expert=2"]
@@ -30,7 +30,7 @@ class ParityTest(Case):
     def test_meshes_train_as_one_device(self):
         whole = self.whole_training()
         for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1]),
-                           (STAGES, ["--sharding", 1]), (SHARED_IN_STAGES, []),
+                           (STAGES, []), (SHARED_IN_STAGES, []),
                            ([*SHARED_IN_STAGES, "--sharding", 3], ["--pipeline-schedule", "zb-v"])):
             with self.subTest(mesh=mesh):
                 folder = self.folder / " ".join(str(word) for word in mesh)
