@@ -14,7 +14,7 @@
 
 #include "lockstep/benchmarks/context_memory/context_memory_options.h"
 #include "lockstep/benchmarks/run_program.h"
-#include "lockstep/benchmarks/sharding_memory/counted_allocator.h"
+#include "lockstep/measurement/counted_allocator.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/parallel/context_parallel_attention.h"
 
@@ -40,15 +40,15 @@ int64_t peak_of_rank(const ContextMemoryOptions& options, int ranks, int64_t tok
   };
   // Measures the second pass: in the first, buffers of the exchange are made.
   strategy.run(pass, attention);
-  const int64_t before = counted_bytes();
-  restart_counted_peak();
+  const int64_t before = measurement::counted_bytes();
+  measurement::restart_counted_peak();
   strategy.run(pass, attention);
-  return (counted_peak() - before) / ranks;
+  return (measurement::counted_peak() - before) / ranks;
 }
 
 int run(int argc, char** argv) {
   const auto options = parse_context_memory(argc, argv);
-  count_cpu_tensors();
+  measurement::count_cpu_tensors();
   std::printf("MB (10^6 bytes) of a rank, causal %s, %d heads of %d, float32\n\n| tokens |",
               options.is_all_to_all ? "all-to-all" : "ring", static_cast<int>(options.heads),
               static_cast<int>(options.head_width));

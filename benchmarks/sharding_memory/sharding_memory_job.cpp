@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "lockstep/benchmarks/run_program.h"
-#include "lockstep/benchmarks/sharding_memory/counted_allocator.h"
 #include "lockstep/benchmarks/sharding_memory/sharding_memory_options.h"
+#include "lockstep/measurement/counted_allocator.h"
 #include "lockstep/measurement/machine.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -64,7 +64,7 @@ Json parts_json(const MemoryParts& parts) {
 
 int run(int argc, char** argv) {
   const auto options = parse_sharding_memory_job(argc, argv);
-  count_cpu_tensors();
+  measurement::count_cpu_tensors();
   torch::manual_seed(1);  // the same on all workers
   const auto strategy = make_strategy_of(options);
   auto model = strategy->scope([&](ReplicaContext& replica) { return make_model(replica, options); });
@@ -76,18 +76,18 @@ int run(int argc, char** argv) {
     forward_of(*own, torch::ones({1, options.width})).square().sum().backward();
     replica.apply_gradients(adam);
   };
-  restart_counted_peak();
+  measurement::restart_counted_peak();
   int64_t earlier_peak = 0;
   for (int64_t i = 0; i < options.steps; ++i) {
-    earlier_peak = std::max(earlier_peak, i == 0 ? 0 : counted_peak());
-    restart_counted_peak();
+    earlier_peak = std::max(earlier_peak, i == 0 ? 0 : measurement::counted_peak());
+    measurement::restart_counted_peak();
     strategy->run(step, model, optimizer);
   }
-  const int64_t peak = counted_peak();
+  const int64_t peak = measurement::counted_peak();
   // Threads that exchange with other workers drop the memory of a sum after the step has got it, but before
   // they begin the next collective.
   strategy->run([](ReplicaContext& replica) { replica.all_reduce(ReduceOp::kSum, torch::ones({1})); });
-  Json line{{"held", counted_bytes()},
+  Json line{{"held", measurement::counted_bytes()},
             {"peak", peak},
             {"peak_of_earlier_steps", earlier_peak},
             {"peak_of_process", measurement::peak_memory_bytes()},

@@ -9,6 +9,8 @@ from saved_state import weights_of
 
 EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
 ONE_DEVICE = []
+STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
+SHARED_IN_STAGES = ["--replicas", 4, "--mesh", "expert=2,pipeline=2"]
 TWO = ["--replicas", 2, "--mesh", "expert=2"]
 FOUR = ["--replicas", 4, "--mesh", "data=2,expert=2"]
 SHARDED = ["--replicas", 4, "--mesh", "data=2,expert=2", "--sharding", 3]
@@ -27,7 +29,9 @@ class ParityTest(Case):
 
     def test_meshes_train_as_one_device(self):
         whole = self.whole_training()
-        for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1])):
+        for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1]),
+                           (STAGES, ["--sharding", 1]), (SHARED_IN_STAGES, []),
+                           ([*SHARED_IN_STAGES, "--sharding", 3], ["--pipeline-schedule", "zb-v"])):
             with self.subTest(mesh=mesh):
                 folder = self.folder / " ".join(str(word) for word in mesh)
                 self.check_like(whole, folder, train(*PARITY, *EXPERTS, *mesh, *more, "--backup-dir", folder).stdout)
@@ -40,7 +44,7 @@ class ParityTest(Case):
 
     def test_a_checkpoint_goes_on_on_another_mesh(self):
         whole = self.whole_training()
-        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, TWO)):
+        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, SHARED_IN_STAGES), (SHARED_IN_STAGES, ONE_DEVICE)):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
@@ -65,6 +69,16 @@ class RecordTest(Case):
         experts = page.split("<h2>Experts</h2>")[1].split("<h2>")[0]
         self.assertIn("Steps up to 6", experts)
         self.assertIn("layer 1, expert 4:", experts)
+
+
+    def test_stages_record_the_load_of_the_experts_of_all_layers(self):
+        charts = []
+        for name, mesh in (("whole", ONE_DEVICE), ("stages", SHARED_IN_STAGES)):
+            train(*TINY, *EXPERTS, *mesh, "--precision", "float64", "--steps", 4, "--test-every", 4, "--run-dir", self.folder / name)
+            page = (self.folder / name / "report.html").read_text(encoding="utf-8")
+            charts.append(page.split("<h2>Experts</h2>")[1].split("<h2>")[0])
+        self.assertIn("layer 2, expert 4:", charts[0])
+        self.assertEqual(charts[1], charts[0])
 
 
 class UsageTest(UsageCase):

@@ -9,6 +9,7 @@ from gpt_training import PARITY, TINY, Case, ParityCase, UsageCase, train
 ONE_DEVICE = []
 STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
 STAGES_AND_TENSOR = ["--replicas", 4, "--mesh", "pipeline=2,tensor=2"]
+STAGES_AND_CONTEXT = ["--replicas", 4, "--mesh", "pipeline=2,context=2"]
 SHARDED = ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 3]
 
 
@@ -23,6 +24,8 @@ class ParityTest(ParityCase):
 
     def test_other_axes_and_sharding(self):
         for name, layout in (("tensor", [*STAGES_AND_TENSOR, "--sequence-parallel", "--micro-batch-size", 1]),
+                             ("context", STAGES_AND_CONTEXT),
+                             ("four axes", ["--replicas", 16, "--mesh", "data=2,pipeline=2,context=2,tensor=2", "--sharding", 1]),
                              ("stage 1", ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 1]),
                              ("stage 3", [*SHARDED, "--recompute", "every_block"])):
             with self.subTest(name=name):
@@ -35,7 +38,7 @@ class ParityTest(ParityCase):
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_killed_rank_ends_the_others_and_the_training_goes_on_on_other_meshes(self):
-        for rank, end in ((0, ONE_DEVICE), (1, STAGES_AND_TENSOR), (1, SHARDED)):
+        for rank, end in ((0, ONE_DEVICE), (1, STAGES_AND_TENSOR), (1, SHARDED), (1, STAGES_AND_CONTEXT)):
             with self.subTest(rank=rank, end=end):
                 folder = self.folder / f"{rank} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
@@ -82,10 +85,8 @@ class UsageTest(UsageCase):
                       self.refused("--pipeline-schedule", "gpipe"))
         self.assertIn("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 3))
-        self.assertIn("--experts 2: expected none with the axis pipeline of --mesh pipeline=2",
-                      self.refused(*STAGES, "--experts", 2))
-        self.assertIn("expected no axis context along which sequences are cut with the axis pipeline",
-                      self.refused("--replicas", 4, "--mesh", "pipeline=2,context=2", "--dropout", 0))
+        self.assertIn("--dropout 0.1: expected 0 with --mesh pipeline=2,context=2",
+                      self.refused(*STAGES_AND_CONTEXT, "--dropout", 0.1))
         self.assertIn("--pipeline-schedule", self.refused(*STAGES, "--pipeline-schedule", "fast"))
 
 

@@ -24,6 +24,8 @@ OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SI
                 "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
                 "LOCKSTEP_ADDRESS", "LOCKSTEP_CERTIFICATE", "LOCKSTEP_MUNGE")
 TOKEN = "0123456789abcdef" * 4
+# For a test that links between workers take no part in: it is the same over each transport.
+once = unittest.skipIf(os.environ.get("LOCKSTEP_SHARED_MEMORY") == "0", "tested with shared memory")
 # For the secret of jobs without a token.
 RUNTIME_FOLDER = tempfile.TemporaryDirectory()
 

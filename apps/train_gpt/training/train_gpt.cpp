@@ -48,11 +48,10 @@ History train_gpt(const GptTraining& training) {
   const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing, on_pipeline] =
       training;
   const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
-  const ForwardBackward<Gpt, Example> train_stages = [](ReplicaContext& replica, Gpt& model,
-                                                        const Example& batch, const BackwardOptions& how) {
-    return StepOutputs{
-        .losses = model->forward_backward(replica, batch.data, batch.target, how.autocast, how.scaler)};
-  };
+  const ForwardBackward<Gpt, Example> forward_backward =
+      [&options](ReplicaContext& replica, Gpt& model, const Example& batch, const BackwardOptions& how) {
+        return StepOutputs{.losses = train_stages(options, replica, model, batch, how)};
+      };
   Trainer<Gpt> trainer(
       strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan, strategy, replica); },
       [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
@@ -62,7 +61,7 @@ History train_gpt(const GptTraining& training) {
            [&](ReplicaContext&, Gpt& model, const Example& batch) {
              return StepOutputs{.losses = trained_losses(options, model, batch)};
            },
-       .forward_backward = has_stages ? train_stages : ForwardBackward<Gpt, Example>()});
+       .forward_backward = has_stages ? forward_backward : ForwardBackward<Gpt, Example>()});
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);

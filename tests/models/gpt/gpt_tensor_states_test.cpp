@@ -95,6 +95,29 @@ TEST_P(CutGptStatesTest, CheckpointsOfStagesAreReadByEachOther) {
                                        GetParam().options);
 }
 
+TEST_P(CutGptStatesTest, CheckpointsOfStagesOfPartsOfSequencesAreReadByEachOther) {
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"pipeline=2,context=2"},
+                                        {"context=2"},
+                                        {"pipeline=2"},
+                                        {"data=2,context=2,pipeline=2", 3},
+                                        {"pipeline=2,context=2,tensor=2", 1}},
+                                       GetParam().options);
+}
+
+TEST_P(CutGptStatesTest, CheckpointsOfStagesWithExpertsAreReadByEachOther) {
+  GptOptions options = GetParam().options;
+  options.num_experts = 4;
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"expert=2,pipeline=2"},
+                                        {"pipeline=2"},
+                                        {"expert=2"},
+                                        {"pipeline=2,expert=2", 3},
+                                        {"data=2,pipeline=2", 2},
+                                        {"expert=2,pipeline=2,tensor=2"}},
+                                       options);
+}
+
 TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
   const TemporaryFolder folder;
   const auto& options = GetParam().options;
@@ -111,7 +134,9 @@ TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
                                                     {{"pipeline=2,tensor=2"}, {"data=2,pipeline=2", 3}},
                                                     {{"data=2,pipeline=2", 3}, {"tensor=2,pipeline=2"}},
                                                     {{"data=2,pipeline=2", 2}, {"pipeline=2"}},
-                                                    {{"pipeline=4"}, {"data=2,pipeline=2", 1}}}) {
+                                                    {{"pipeline=4"}, {"data=2,pipeline=2", 1}},
+                                                    {{"pipeline=2,context=2"}, {"data=1"}},
+                                                    {{"context=2"}, {"context=2,pipeline=2", 3}}}) {
     SCOPED_TRACE(::testing::Message() << begin.str() << " to " << end.str());
     const std::string file = folder.path() + "/state.pt";
     SavedGptTraining first(begin, options);

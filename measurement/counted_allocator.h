@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace lockstep::benchmarks {
+namespace lockstep::measurement {
 
 /// Has LibTorch count the bytes of all CPU tensors that the process allocates from then on, in all threads.
 /// Call it before the first tensor is made. Memory that was allocated earlier is not counted.
@@ -14,4 +14,4 @@ int64_t counted_bytes();
 int64_t counted_peak();
 void restart_counted_peak();
 
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep::measurement

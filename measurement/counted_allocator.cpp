@@ -1,0 +1,98 @@
+#include "lockstep/measurement/counted_allocator.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+namespace lockstep::measurement {
+namespace {
+
+std::atomic<int64_t> now{0};
+std::atomic<int64_t> most{0};
+
+void count(int64_t bytes) {
+  const int64_t current = now += bytes;
+  int64_t peak = most;
+  while (peak < current && !most.compare_exchange_weak(peak, current)) continue;
+}
+
+/// Takes memory from LibTorch's own allocator. Operators of oneDNN ask for memory that is freed by its
+/// address alone, so sizes are kept apart.
+class CountedAllocator final : public c10::Allocator {
+ public:
+  explicit CountedAllocator(c10::Allocator& inner) : inner_(inner) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr memory = inner_.allocate(bytes);
+    void* data = memory.get();
+    if (data == nullptr) return memory;
+    TORCH_INTERNAL_ASSERT(memory.get_context() == data);
+    {
+      const std::lock_guard<std::mutex> lock(sizes_mutex());
+      sizes()[data] = {static_cast<int64_t>(bytes), memory.get_deleter()};
+    }
+    memory.release_context();
+    count(static_cast<int64_t>(bytes));
+    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  struct Block {
+    int64_t bytes = 0;
+    c10::DeleterFnPtr deleter = nullptr;
+  };
+
+  // Never destroyed: tensors are freed until the process has ended.
+  static std::mutex& sizes_mutex() {
+    static auto& mutex = *new std::mutex;
+    return mutex;
+  }
+  static std::unordered_map<void*, Block>& sizes() {
+    static auto& blocks = *new std::unordered_map<void*, Block>;
+    return blocks;
+  }
+
+  static void free_block(void* data) {
+    Block block;
+    {
+      const std::lock_guard<std::mutex> lock(sizes_mutex());
+      const auto found = sizes().find(data);
+      if (found == sizes().end()) return;
+      block = found->second;
+      sizes().erase(found);
+    }
+    block.deleter(data);
+    count(-block.bytes);
+  }
+
+  c10::Allocator& inner_;
+};
+
+}  // namespace
+
+void count_cpu_tensors() {
+  static CountedAllocator allocator(*c10::GetCPUAllocator());
+  c10::SetAllocator(c10::DeviceType::CPU, &allocator, /*priority=*/1);
+}
+
+int64_t counted_bytes() {
+  return now;
+}
+
+int64_t counted_peak() {
+  return most;
+}
+
+void restart_counted_peak() {
+  most = now.load();
+}
+
+}  // namespace lockstep::measurement

@@ -1,0 +1,98 @@
+#include "lockstep/training/planning/internal/step_log.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+using Kind = RecordedEvent::Kind;
+
+StepLog* StepLog::of_thread() {
+  return dynamic_cast<StepLog*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
+}
+
+void StepLog::reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device device) {
+  if (!is_recording || !device.is_cpu() || bytes == 0) return;
+  if (bytes > 0) {
+    const int number = static_cast<int>(allocations.size());
+    allocations.push_back({.bytes = bytes, .call = call_, .is_backward = is_backward_});
+    live_[memory] = number;
+    note(Kind::kAllocate, number);
+    return;
+  }
+  const auto found = live_.find(memory);
+  if (found == live_.end()) return;  // older than the step
+  allocations[static_cast<size_t>(found->second)].freed_at = now();
+  note(Kind::kFree, found->second);
+  live_.erase(found);
+}
+
+int StepLog::allocation_of(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return -1;
+  const auto found = live_.find(tensor.storage().data());
+  return found == live_.end() ? -1 : found->second;
+}
+
+int StepLog::begin_call(const std::string& block, const at::Tensor& input) {
+  const auto known = std::find(blocks.begin(), blocks.end(), block);
+  const int call = static_cast<int>(calls.size());
+  calls.push_back(
+      {.block = static_cast<int>(known - blocks.begin()), .begins_at = now(), .input = allocation_of(input)});
+  if (known == blocks.end()) blocks.push_back(block);
+  note(Kind::kBlockBegins, call);
+  call_ = call;
+  return call;
+}
+
+void StepLog::end_call(int call, const at::Tensor& output) {
+  auto& ended = calls[static_cast<size_t>(call)];
+  ended.ends_at = now();
+  ended.output = allocation_of(output);
+  note(Kind::kBlockEnds, call);
+  call_ = -1;
+}
+
+void StepLog::end_forward() {
+  note(Kind::kForwardEnds, 0);
+  is_backward_ = true;
+}
+
+void StepLog::begin_backward_of(int call, const at::Tensor& gradient) {
+  auto& begun = calls[static_cast<size_t>(call)];
+  if (begun.backward_begins_at >= 0) return;
+  begun.backward_begins_at = now();
+  begun.output_gradient = allocation_of(gradient);
+  note(Kind::kBackwardBegins, call);
+  call_ = call;
+}
+
+void StepLog::end_backward_of(int call) {
+  auto& ended = calls[static_cast<size_t>(call)];
+  if (ended.backward_ends_at >= 0) return;
+  ended.backward_ends_at = now();
+  note(Kind::kBackwardEnds, call);
+  // The result of the block before is the input of this one: its backward has begun then.
+  if (call_ == call) call_ = -1;
+}
+
+void StepLog::take_gradient(int parameter, const at::Tensor& gradient) {
+  gradients[static_cast<size_t>(parameter)] = allocation_of(gradient);
+  note(Kind::kGradient, parameter);
+}
+
+StepLog::Inner StepLog::begin_operator(bool is_whole) {
+  if (is_whole) ++num_whole_;
+  return {operators.size(), is_whole};
+}
+
+void StepLog::end_operator(const Inner& inner, Operator* seen) {
+  if (inner.is_whole) --num_whole_;
+  if (seen == nullptr || operators.size() > inner.num_counted) return;
+  seen->call = call_;
+  seen->is_backward = is_backward_;
+  operators.push_back(std::move(*seen));
+}
+
+}  // namespace lockstep

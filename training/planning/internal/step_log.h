@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/training/planning/recorded_step.h"
+
+namespace lockstep {
+
+/// What one step did with one number of examples. While it is this thread's PROFILER_STATE, LibTorch reports
+/// each allocation to it, and OperatorKernelGuard each operator.
+class StepLog final : public c10::MemoryReportingInfoBase {
+ public:
+  struct Allocation {
+    int64_t bytes = 0;
+    int call = -1;
+    bool is_backward = false;
+    int freed_at = -1;
+  };
+  struct Operator {
+    std::string name;
+    int call = -1;
+    bool is_backward = false;
+    std::vector<std::vector<int64_t>> shapes;
+    std::vector<std::string> dtypes;
+    double flops = 0;
+    int64_t bytes_read = 0;
+    int64_t bytes_written = 0;
+  };
+
+  /// Returns the log of this thread, or null.
+  static StepLog* of_thread();
+
+  void reportMemoryUsage(void* memory, int64_t bytes, size_t total, size_t reserved,
+                         c10::Device device) override;
+  bool memoryProfilingEnabled() const override { return true; }
+
+  /// Returns the number of the call that begins.
+  int begin_call(const std::string& block, const at::Tensor& input);
+  void end_call(int call, const at::Tensor& output);
+  void begin_backward_of(int call, const at::Tensor& gradient);
+  void end_backward_of(int call);
+  void end_forward();
+  /// Notes the gradient of a parameter.
+  void take_gradient(int parameter, const at::Tensor& gradient);
+  bool is_in_call() const { return call_ >= 0; }
+
+  /// Whether operators that begin now are not part of one that counts as a whole.
+  bool counts_operators() const { return is_recording && num_whole_ == 0; }
+  /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
+  /// end_operator().
+  struct Inner {
+    size_t num_counted = 0;
+    bool is_whole = false;
+  };
+  Inner begin_operator(bool is_whole);
+  /// Counts the operator, unless it is null or only calls counted ones.
+  void end_operator(const Inner& inner, Operator* seen);
+
+  std::vector<Allocation> allocations;
+  std::vector<Operator> operators;
+  std::vector<RecordedEvent> events;
+  std::vector<RecordedCall> calls;
+  std::vector<std::string> blocks;
+  std::vector<int> gradients;  // for each parameter: its allocation
+  bool is_recording = true;
+
+ private:
+  int now() const { return static_cast<int>(events.size()); }
+  void note(RecordedEvent::Kind kind, int number) { events.push_back({kind, number}); }
+  int allocation_of(const at::Tensor& tensor) const;
+
+  std::unordered_map<const void*, int> live_;
+  int call_ = -1;  // that runs, or whose backward does
+  bool is_backward_ = false;
+  int num_whole_ = 0;  // operators that run now and count as a whole
+};
+
+}  // namespace lockstep
