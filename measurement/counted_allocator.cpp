@@ -4,21 +4,18 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
-#include <atomic>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace lockstep::measurement {
 namespace {
 
-std::atomic<int64_t> now{0};
-std::atomic<int64_t> most{0};
+TensorAccount all;
 
-void count(int64_t bytes) {
-  const int64_t current = now += bytes;
-  int64_t peak = most;
-  while (peak < current && !most.compare_exchange_weak(peak, current)) continue;
-}
+// LibTorch asks the allocator for memory without saying for whom.
+thread_local std::shared_ptr<TensorAccount> account_of_thread;
 
 /// Takes memory from LibTorch's own allocator. Operators of oneDNN ask for memory that is freed by its
 /// address alone, so sizes are kept apart.
@@ -33,10 +30,11 @@ class CountedAllocator final : public c10::Allocator {
     TORCH_INTERNAL_ASSERT(memory.get_context() == data);
     {
       const std::lock_guard<std::mutex> lock(sizes_mutex());
-      sizes()[data] = {static_cast<int64_t>(bytes), memory.get_deleter()};
+      sizes()[data] = {static_cast<int64_t>(bytes), memory.get_deleter(), account_of_thread};
     }
     memory.release_context();
-    count(static_cast<int64_t>(bytes));
+    all.add(static_cast<int64_t>(bytes));
+    if (account_of_thread) account_of_thread->add(static_cast<int64_t>(bytes));
     return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
@@ -48,6 +46,7 @@ class CountedAllocator final : public c10::Allocator {
   struct Block {
     int64_t bytes = 0;
     c10::DeleterFnPtr deleter = nullptr;
+    std::shared_ptr<TensorAccount> account{};
   };
 
   // Never destroyed: tensors are freed until the process has ended.
@@ -66,11 +65,12 @@ class CountedAllocator final : public c10::Allocator {
       const std::lock_guard<std::mutex> lock(sizes_mutex());
       const auto found = sizes().find(data);
       if (found == sizes().end()) return;
-      block = found->second;
+      block = std::move(found->second);
       sizes().erase(found);
     }
     block.deleter(data);
-    count(-block.bytes);
+    all.add(-block.bytes);
+    if (block.account) block.account->add(-block.bytes);
   }
 
   c10::Allocator& inner_;
@@ -84,15 +84,28 @@ void count_cpu_tensors() {
 }
 
 int64_t counted_bytes() {
-  return now;
+  return all.bytes();
 }
 
 int64_t counted_peak() {
-  return most;
+  return all.peak();
 }
 
 void restart_counted_peak() {
-  most = now.load();
+  all.restart_peak();
+}
+
+void TensorAccount::add(int64_t bytes) {
+  const int64_t current = bytes_ += bytes;
+  int64_t peak = peak_;
+  while (peak < current && !peak_.compare_exchange_weak(peak, current)) continue;
+}
+
+TensorAccountGuard::TensorAccountGuard(std::shared_ptr<TensorAccount> account)
+    : before_(std::exchange(account_of_thread, std::move(account))) {}
+
+TensorAccountGuard::~TensorAccountGuard() {
+  account_of_thread = std::move(before_);
 }
 
 }  // namespace lockstep::measurement

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace lockstep::measurement {
 
@@ -13,5 +16,32 @@ int64_t counted_bytes();
 /// The most that they have had at a time since restart_counted_peak().
 int64_t counted_peak();
 void restart_counted_peak();
+
+/// Counts the bytes that threads allocate under a TensorAccountGuard, until any thread frees them. So the
+/// replicas of a process can be told apart, which need most at different moments.
+class TensorAccount {
+ public:
+  int64_t bytes() const { return bytes_; }
+  /// The most that there were at a time since restart_peak().
+  int64_t peak() const { return peak_; }
+  void restart_peak() { peak_ = bytes_.load(); }
+  void add(int64_t bytes);
+
+ private:
+  std::atomic<int64_t> bytes_{0};
+  std::atomic<int64_t> peak_{0};
+};
+
+/// While it lives, what this thread allocates is counted in the account as well.
+class TensorAccountGuard {
+ public:
+  explicit TensorAccountGuard(std::shared_ptr<TensorAccount> account);
+  ~TensorAccountGuard();
+  TensorAccountGuard(const TensorAccountGuard&) = delete;
+  TensorAccountGuard& operator=(const TensorAccountGuard&) = delete;
+
+ private:
+  std::shared_ptr<TensorAccount> before_;
+};
 
 }  // namespace lockstep::measurement

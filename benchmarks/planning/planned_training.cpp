@@ -171,21 +171,30 @@ TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& re
 }
 
 int64_t measured_peak(const PlannedTraining& training) {
-  constexpr int kFirstSteps = 2, kMeasuredSteps = 4;
+  constexpr int kFirstSteps = 2, kMeasuredSteps = 3;
   const TrainingLayout& layout = training.layout;
   const int64_t before = measurement::counted_bytes();
+  std::vector<std::shared_ptr<measurement::TensorAccount>> accounts;
+  for (int64_t i = 0; i < layout.replicas; ++i)
+    accounts.push_back(std::make_shared<measurement::TensorAccount>());
+  const auto account_of = [&](const ReplicaContext& replica) {
+    return accounts[static_cast<size_t>(replica.replica_id())];
+  };
   MirroredStrategy strategy(cpu_devices(static_cast<int>(layout.replicas)),
                             {.intra_op_threads = 1,
                              .seed = 1,
                              .sharding = {.stage = layout.stage < 3 ? layout.stage : 0},
                              .buckets = layout.buckets});
-  auto models = strategy.scope(
-      [&](ReplicaContext& replica) { return make_model(training, wrapper_of(training, replica)); });
+  auto models = strategy.scope([&](ReplicaContext& replica) {
+    const measurement::TensorAccountGuard guard(account_of(replica));
+    return make_model(training, wrapper_of(training, replica));
+  });
   auto optimizers = strategy.scope([&](ReplicaContext& replica) {
     return make_optimizer(layout.optimizer, models[replica]->parameters());
   });
   const auto step = [&](ReplicaContext& replica, Model& model,
                         std::unique_ptr<torch::optim::Optimizer>& optimizer) {
+    const measurement::TensorAccountGuard guard(account_of(replica));
     optimizer->zero_grad();
     const int64_t all = layout.examples * layout.micro_batches * layout.replicas;
     const auto go = [&] {
@@ -200,9 +209,20 @@ int64_t measured_peak(const PlannedTraining& training) {
     replica.apply_gradients(*optimizer);
   };
   for (int i = 0; i < kFirstSteps; ++i) strategy.run(step, models, optimizers);
-  measurement::restart_counted_peak();
-  for (int i = 0; i < kMeasuredSteps; ++i) strategy.run(step, models, optimizers);
-  return (measurement::counted_peak() - before) / layout.replicas;
+  int64_t most = 0;
+  for (int i = 0; i < kMeasuredSteps; ++i) {
+    // What the strategy has allocated is in no account.
+    int64_t peaks = measurement::counted_bytes() - before;
+    for (const auto& account : accounts) {
+      peaks -= account->bytes();
+      account->restart_peak();
+    }
+    measurement::restart_counted_peak();
+    strategy.run(step, models, optimizers);
+    for (const auto& account : accounts) peaks += account->peak();
+    most = std::max({most, peaks, measurement::counted_peak() - before});
+  }
+  return most / layout.replicas;
 }
 
 PlannedTraining random_training(uint64_t number) {

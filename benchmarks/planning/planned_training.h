@@ -29,8 +29,9 @@ RecordedStep record_of(const PlannedTraining& training);
 /// Returns the layout with the blocks of `record` that are computed again.
 TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& record);
 
-/// Trains for a few steps, and returns the most bytes that the tensors of the process had in the last ones,
-/// divided by the replicas. Needs measurement::count_cpu_tensors().
+/// Trains for a few steps, and returns the most bytes of tensors in the last ones, as a mean over the
+/// replicas. Each replica's most counts, since they need it at different moments. Needs
+/// measurement::count_cpu_tensors().
 int64_t measured_peak(const PlannedTraining& training);
 
 /// Returns a training that depends on the number only.

@@ -55,6 +55,8 @@ struct RecordedCall {
   int block = 0;
   int begins_at = -1, ends_at = -1;                    ///< events of forward
   int backward_begins_at = -1, backward_ends_at = -1;  ///< events of backward
+  /// The event before which backward has come to the middle of the nodes that forward recorded.
+  int backward_middle_at = -1;
   /// Allocations of the input, the result and the result's gradient; -1 if the step did not allocate them.
   int input = -1, output = -1, output_gradient = -1;
 };

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,17 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
 
 }  // namespace
 
-OperatorKernelGuard::OperatorKernelGuard() : guard_(kRecordingKey) {}
+OperatorKernelGuard::OperatorKernelGuard() : guard_(kRecordingKey) {
+  const auto look = [](const at::RecordFunction& node) -> std::unique_ptr<at::ObserverContext> {
+    if (StepLog* log = StepLog::of_thread()) log->begin_node(node.seqNr());
+    return nullptr;
+  };
+  nodes_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(look).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+OperatorKernelGuard::~OperatorKernelGuard() {
+  at::removeCallback(nodes_);
+}
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/training/planning/internal/step_log.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
@@ -40,6 +41,8 @@ int StepLog::begin_call(const std::string& block, const at::Tensor& input) {
   const int call = static_cast<int>(calls.size());
   calls.push_back(
       {.block = static_cast<int>(known - blocks.begin()), .begins_at = now(), .input = allocation_of(input)});
+  const auto node = static_cast<int64_t>(at::sequence_number::peek());
+  nodes_.emplace_back(node, node);
   if (known == blocks.end()) blocks.push_back(block);
   note(Kind::kBlockBegins, call);
   call_ = call;
@@ -50,6 +53,7 @@ void StepLog::end_call(int call, const at::Tensor& output) {
   auto& ended = calls[static_cast<size_t>(call)];
   ended.ends_at = now();
   ended.output = allocation_of(output);
+  nodes_[static_cast<size_t>(call)].second = static_cast<int64_t>(at::sequence_number::peek());
   note(Kind::kBlockEnds, call);
   call_ = -1;
 }
@@ -57,6 +61,13 @@ void StepLog::end_call(int call, const at::Tensor& output) {
 void StepLog::end_forward() {
   note(Kind::kForwardEnds, 0);
   is_backward_ = true;
+}
+
+void StepLog::begin_node(int64_t number) {
+  if (!is_recording || !is_backward_ || call_ < 0 || number < 0) return;
+  const auto& [begin, end] = nodes_[static_cast<size_t>(call_)];
+  auto& middle = calls[static_cast<size_t>(call_)].backward_middle_at;
+  if (middle < 0 && number <= begin + (end - begin) / 2) middle = now();
 }
 
 void StepLog::begin_backward_of(int call, const at::Tensor& gradient) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/training/planning/recorded_step.h"
@@ -46,6 +47,8 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   void begin_backward_of(int call, const at::Tensor& gradient);
   void end_backward_of(int call);
   void end_forward();
+  /// Notes that backward comes to a node, which forward has given the number.
+  void begin_node(int64_t number);
   /// Notes the gradient of a parameter.
   void take_gradient(int parameter, const at::Tensor& gradient);
   bool is_in_call() const { return call_ >= 0; }
@@ -76,7 +79,8 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   int allocation_of(const at::Tensor& tensor) const;
 
   std::unordered_map<const void*, int> live_;
-  int call_ = -1;  // that runs, or whose backward does
+  std::vector<std::pair<int64_t, int64_t>> nodes_;  // of each call: its nodes' numbers, the last one excluded
+  int call_ = -1;                                   // that runs, or whose backward does
   bool is_backward_ = false;
   int num_whole_ = 0;  // operators that run now and count as a whole
 };

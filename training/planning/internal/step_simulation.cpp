@@ -339,9 +339,8 @@ void StepSimulation::reduce(int event, int call) {
   // In the middle of the next unit's backward.
   int ends_at = static_cast<int>(record_.events.size());
   if (use_ < uses_.size()) {
-    const int next = uses_[use_].call;
-    const int begins = record_.calls[at(next)].backward_begins_at;
-    ends_at = begins < event ? event + 1 : (begins + std::max(begins, reduced_at_[at(next)])) / 2;
+    const int middle = record_.calls[at(uses_[use_].call)].backward_middle_at;
+    if (middle > event) ends_at = middle;
   }
   sum_ = Sum{bytes, part, ends_at};
 }
