@@ -70,13 +70,21 @@ ModelOfBlocks sleeping_model() {
 
 TEST(BlockCostsTest, AreTheSecondsOfForwardAndBackward) {
   const auto made = sleeping_model();
-  const auto costs = measure_block_costs(made.blocks, torch::ones({2, 3}), {.repeats = 3});
-  ASSERT_EQ(costs.size(), sleep_times().size());
-  for (size_t i = 0; i < costs.size(); ++i) {
-    const double known = (sleep_times()[i].forward + sleep_times()[i].backward) / 1000.0;
-    EXPECT_GE(costs[i], known - 1e-4) << i;  // Sleeps are not shorter than that.
-    EXPECT_LE(costs[i], known + 0.015) << i;
+  const auto known = [](size_t block) {
+    return (sleep_times()[block].forward + sleep_times()[block].backward) / 1000.0;
+  };
+  // A busy machine lets some sleeps last longer, but not those of every attempt.
+  bool is_near = false;
+  for (int attempt = 0; attempt < 20 && !is_near; ++attempt) {
+    const auto costs = measure_block_costs(made.blocks, torch::ones({2, 3}), {.repeats = 3});
+    ASSERT_EQ(costs.size(), sleep_times().size());
+    is_near = true;
+    for (size_t i = 0; i < costs.size(); ++i) {
+      EXPECT_GE(costs[i], known(i) - 1e-4) << i;  // Sleeps are not shorter than that.
+      is_near = is_near && costs[i] <= known(i) + 0.015;
+    }
   }
+  EXPECT_TRUE(is_near);
   for (const auto& parameter : made.model->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
