@@ -171,8 +171,11 @@ TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& re
 }
 
 int64_t measured_peak(const PlannedTraining& training) {
-  constexpr int kFirstSteps = 2, kMeasuredSteps = 3;
+  constexpr int kFirstSteps = 2, kMeasuredSteps = 3, kStepsOfUnits = 12;
   const TrainingLayout& layout = training.layout;
+  // Replicas share the memory of units, so that only all of them together can be counted, while they need
+  // most at moments that differ from step to step.
+  const bool has_units = layout.stage == 3;
   const int64_t before = measurement::counted_bytes();
   std::vector<std::shared_ptr<measurement::TensorAccount>> accounts;
   for (int64_t i = 0; i < layout.replicas; ++i)
@@ -199,7 +202,10 @@ int64_t measured_peak(const PlannedTraining& training) {
     const int64_t all = layout.examples * layout.micro_batches * layout.replicas;
     const auto go = [&] {
       const Batch batch = make_batch(training, layout.examples);
-      compute_average_loss(replica, losses_of(*model, batch), {.global_batch_size = all}).backward();
+      const auto loss = compute_average_loss(replica, losses_of(*model, batch), {.global_batch_size = all});
+      // All begin backward at once.
+      if (has_units) replica.all_reduce(ReduceOp::kSum, loss.detach());
+      loss.backward();
     };
     for (int64_t i = 1; i < layout.micro_batches; ++i) {
       const auto hold = replica.accumulate();
@@ -210,7 +216,7 @@ int64_t measured_peak(const PlannedTraining& training) {
   };
   for (int i = 0; i < kFirstSteps; ++i) strategy.run(step, models, optimizers);
   int64_t most = 0;
-  for (int i = 0; i < kMeasuredSteps; ++i) {
+  for (int i = 0; i < (has_units ? kStepsOfUnits : kMeasuredSteps); ++i) {
     // What the strategy has allocated is in no account.
     int64_t peaks = measurement::counted_bytes() - before;
     for (const auto& account : accounts) {
@@ -220,7 +226,8 @@ int64_t measured_peak(const PlannedTraining& training) {
     measurement::restart_counted_peak();
     strategy.run(step, models, optimizers);
     for (const auto& account : accounts) peaks += account->peak();
-    most = std::max({most, peaks, measurement::counted_peak() - before});
+    most = std::max(most, measurement::counted_peak() - before);
+    if (!has_units) most = std::max(most, peaks);
   }
   return most / layout.replicas;
 }

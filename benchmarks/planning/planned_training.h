@@ -30,8 +30,8 @@ RecordedStep record_of(const PlannedTraining& training);
 TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& record);
 
 /// Trains for a few steps, and returns the most bytes of tensors in the last ones, as a mean over the
-/// replicas. Each replica's most counts, since they need it at different moments. Needs
-/// measurement::count_cpu_tensors().
+/// replicas. In stages 0 to 2, each replica's most counts, since they need it at different moments; in stage
+/// 3, the most of all replicas together. Needs measurement::count_cpu_tensors().
 int64_t measured_peak(const PlannedTraining& training);
 
 /// Returns a training that depends on the number only.

@@ -72,7 +72,6 @@ void StepSimulation::find_uses() {
 /// backward, before that.
 void StepSimulation::find_reductions() {
   reductions_.assign(record_.events.size(), -1);
-  reduced_at_.assign(record_.calls.size(), -1);
   std::vector<int> last_gradient(record_.blocks.size(), -1);
   for (size_t event = 0; event < record_.events.size(); ++event) {
     const auto& [kind, number] = record_.events[event];
@@ -94,7 +93,6 @@ void StepSimulation::find_reductions() {
     }
     if (event < own.backward_begins_at) continue;  // frozen
     reductions_[at(event)] = call;
-    reduced_at_[at(call)] = event;
   }
 }
 
@@ -210,7 +208,7 @@ void StepSimulation::handle(int event) {
     case Kind::kFree:
       return free(number);
     case Kind::kBlockBegins:
-      begin_use(number, /*is_backward=*/false);
+      begin_use(number);
       if (is_recomputed(number)) pin(record_.calls[at(number)].input);
       return;
     case Kind::kBlockEnds:
@@ -239,7 +237,7 @@ void StepSimulation::end_block(int call) {
 
 /// Computes the block again, if it is to be. What the recorded step has freed by now is not kept.
 void StepSimulation::begin_backward(int event, int call) {
-  begin_use(call, /*is_backward=*/true);
+  begin_use(call);
   if (!is_recomputed(call)) return;
   const auto& own = record_.calls[at(call)];
   pin(own.output_gradient);
@@ -302,7 +300,7 @@ void StepSimulation::set_whole(int first, int second) {
   add(&MemoryPlan::gathered_units, bytes - std::exchange(whole_bytes_, bytes));
 }
 
-void StepSimulation::begin_use(int call, bool) {
+void StepSimulation::begin_use(int call) {
   const int block = record_.calls[at(call)].block;
   if (!is_unit(block)) return;
   ++use_;
@@ -336,9 +334,9 @@ void StepSimulation::reduce(int event, int call) {
   }
   const int64_t part = bytes / layout_.replicas;
   add(&MemoryPlan::communication, part);
-  // In the middle of the next unit's backward.
+  // In the middle of the next unit's backward, or at its end if all of it is one node of recompute().
   int ends_at = static_cast<int>(record_.events.size());
-  if (use_ < uses_.size()) {
+  if (use_ < uses_.size() && !is_recomputed(uses_[use_].call)) {
     const int middle = record_.calls[at(uses_[use_].call)].backward_middle_at;
     if (middle > event) ends_at = middle;
   }

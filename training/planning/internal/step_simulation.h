@@ -1,9 +1,7 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -54,7 +52,7 @@ class StepSimulation {
   void end_backward(int call);
   void take_gradient(int parameter);
   void take_into_bucket(int parameter);
-  void begin_use(int call, bool is_backward);
+  void begin_use(int call);
   void end_use();
   void set_whole(int first, int second);
   void reduce(int event, int call);
@@ -73,7 +71,6 @@ class StepSimulation {
   std::vector<int64_t> unit_bytes_;  // for each block: its parameters' bytes with padding
   std::vector<Use> uses_;            // of units, in their order
   std::vector<int> reductions_;      // for each event: the call whose gradients are complete then, or -1
-  std::vector<int> reduced_at_;      // for each call
   std::vector<int> bucket_of_;       // for each parameter; -1: none
   std::vector<int64_t> bucket_bytes_;
   std::vector<int> bucket_members_;
