@@ -207,11 +207,11 @@ function(lockstep_add_umbrella)
   target_link_libraries(lockstep_all INTERFACE ${layers})
 endfunction()
 
-# lockstep_add_test(name [NO_UNITY] SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s]): a GoogleTest program.
+# lockstep_add_test(name [NO_UNITY] SOURCES ... [TORCH_FREE ...] [LINK ...] [LABELS ...] [TIMEOUT s] [COST s]): a GoogleTest program.
 # ctest lists its tests one by one with LOCKSTEP_LIST_TESTS, else the program as one. NO_UNITY: its sources use the same names for
-# different things, and are always compiled one by one.
+# different things, and are always compiled one by one. COST: of a program that takes minutes, so that it begins early.
 function(lockstep_add_test name)
-  cmake_parse_arguments(arg "NO_UNITY" "TIMEOUT" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "NO_UNITY" "TIMEOUT;COST" "SOURCES;TORCH_FREE;LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${arg_TORCH_FREE})
   if(arg_NO_UNITY)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
@@ -237,7 +237,9 @@ function(lockstep_add_test name)
     add_test(NAME ${build}/${name} COMMAND ${name})
     # In a new clone, ctest knows no times: the longest begin first, so that no core is idle while the last one runs.
     set(cost 100)
-    if(LOCKSTEP_SANITIZER)
+    if(arg_COST)
+      set(cost ${arg_COST})
+    elseif(LOCKSTEP_SANITIZER)
       set(cost 200)
     endif()
     set_tests_properties(${build}/${name} PROPERTIES

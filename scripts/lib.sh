@@ -321,6 +321,9 @@ run_tests() {
   say "Running the tests of ${*#"$PWD/"}"
   # Brief: a program of hundreds of tests that fails shows its failures alone.
   export GTEST_BRIEF=1
+  # The tests share the cores: OpenMP's threads should sleep while they wait for each other. Lockstep's programs choose the same,
+  # but have to start anew for it, and so load LibTorch twice.
+  export OMP_WAIT_POLICY=passive
   # Most tests wait: for a peer, a disk, a time-out. As many as there are cores would leave a third of them idle.
   ${randomize[@]+"${randomize[@]}"} ctest --test-dir build/tests --output-on-failure -j $((2 * $(nproc))) </dev/null
 }

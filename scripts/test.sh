@@ -60,7 +60,7 @@ done
 fuzz_status=0
 if ((${#sanitizers[@]})); then
   mkdir -p build
-  scripts/fuzz.sh --seconds 12 --libtorch 2>&1 | tee build/fuzz.log || fuzz_status=${PIPESTATUS[0]}
+  scripts/fuzz.sh --seconds 6 --libtorch 2>&1 | tee build/fuzz.log || fuzz_status=${PIPESTATUS[0]}
 fi
 test_status=0
 run_tests "${folders[@]}" || test_status=$?

@@ -49,6 +49,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const TrainOptions& options = line.options;
   Strategy& strategy = *made.strategy;
   check_precision(options.precision, strategy.devices());
+  check_image_stages(strategy, options);  // before data is read and a folder made
   const Tf32Guard tf32(tf32_use(options.precision));
   const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
   const WorkerRole role = role_of(strategy, options);

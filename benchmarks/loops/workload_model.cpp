@@ -111,7 +111,7 @@ torch::Tensor WorkloadModelImpl::losses(const torch::data::Example<>& batch) {
 torch::Tensor WorkloadModelImpl::forward_backward(ReplicaContext& replica,
                                                   const torch::data::Example<>& batch) {
   const auto dtype = workload_.bfloat16 ? torch::kBFloat16 : torch::kFloat;
-  return tokens_->forward_backward(replica, batch.data, batch.target, dtype);
+  return tokens_->forward_backward(replica, batch.data, batch.target, {.autocast = dtype});
 }
 
 torch::Tensor WorkloadModelImpl::mean_loss(const torch::data::Example<>& batch) {

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -18,6 +21,7 @@
 #include "lockstep/measurement/machine.h"
 #include "lockstep/strategies/pipeline/pipeline_check.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
+#include "lockstep/strategies/pipeline/pipeline_stream.h"
 #include "lockstep/strategies/pipeline/pipeline_timeline.h"
 
 namespace lockstep::benchmarks {
@@ -29,9 +33,11 @@ constexpr int kRuns = 5;
 /// Messages between the threads of a pipeline.
 class SleepingChannels {
  public:
+  /// Sends wait for messages to be received if there are `buffers` of them.
+  explicit SleepingChannels(int buffers = kBuffers) : buffers_(buffers) {}
   void send(int channel) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return counts_[channel] < kBuffers; });
+    changed_.wait(lock, [&] { return counts_[channel] < buffers_; });
     ++counts_[channel];
     changed_.notify_all();
   }
@@ -43,6 +49,7 @@ class SleepingChannels {
   }
 
  private:
+  const int buffers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, int> counts_;
@@ -141,6 +148,81 @@ void print_row(const std::string& name, int ranks, int micro_batches, double sec
                            bubbles.front(), bubbles.back(), fmt::join(most_alive, ", "));
 }
 
+/// Lets each rank work in a thread of its own. Returns the seconds until all have finished.
+double seconds_of_ranks(int ranks, const std::function<void(int rank)>& work) {
+  const auto start = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::this_thread::sleep_until(start);
+      work(rank);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Goes forward through batches, each of which begins when all ranks have the result of the one before.
+double seconds_drained(int ranks, const std::vector<int>& batches, const PipelineSchedule& schedule,
+                       const PipelineTimes& times) {
+  SleepingChannels channels;
+  std::barrier all_have_the_result(ranks);
+  const auto work = [&](int rank) {
+    SleepingWork sleeping(times, channels);
+    for (size_t batch = 0; batch < batches.size(); ++batch) {
+      run_pipeline_rank(schedule, rank, sleeping, std::chrono::steady_clock::now());
+      all_have_the_result.arrive_and_wait();
+    }
+  };
+  return seconds_of_ranks(ranks, work);
+}
+
+double seconds_streamed(int ranks, const PipelineStream& stream, const PipelineTimes& times) {
+  SleepingChannels channels;
+  SleepingChannels results(std::numeric_limits<int>::max());
+  const auto work = [&](int rank) {
+    SleepingWork sleeping(times, channels);
+    run_pipeline_stream_rank(stream, rank, sleeping, [&](size_t) {
+      if (rank != stream.schedule.rank_of_stage.back()) return results.receive(rank);
+      for (int other = 0; other < ranks; ++other)
+        if (other != rank) results.send(other);
+    });
+  };
+  return seconds_of_ranks(ranks, work);
+}
+
+std::string in_hundredths(std::vector<double> ratios) {
+  std::sort(ratios.begin(), ratios.end());
+  return fmt::format("{:.2f} ({:.2f} to {:.2f})", ratios[ratios.size() / 2], ratios.front(), ratios.back());
+}
+
+std::string in_slots(std::vector<double> seconds, double slot) {
+  std::sort(seconds.begin(), seconds.end());
+  return fmt::format("{:.1f} ({:.1f} to {:.1f})", seconds[seconds.size() / 2] / slot, seconds.front() / slot,
+                     seconds.back() / slot);
+}
+
+void print_stream_row(int ranks, int micro_batches, int num_batches, double slot) {
+  std::vector<int> rank_of_stage;
+  for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
+  const std::vector<int> batches(static_cast<size_t>(num_batches), micro_batches);
+  const auto schedule = forward_schedule(rank_of_stage, micro_batches);
+  const auto stream = plan_pipeline_stream(rank_of_stage, batches);
+  const PipelineTimes times = uniform_pipeline_times(schedule, slot, 0);
+  std::vector<double> drained, streamed, ratios;
+  for (int run = 0; run < kRuns; ++run) {
+    drained.push_back(seconds_drained(ranks, batches, schedule, times));
+    streamed.push_back(seconds_streamed(ranks, stream, times));
+    ratios.push_back(drained.back() / streamed.back());
+  }
+  const int streamed_slots = num_batches * micro_batches + ranks - 1;
+  const int drained_slots = num_batches * (micro_batches + ranks - 1);
+  std::cout << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} | {} |\n", ranks, micro_batches,
+                           num_batches, drained_slots, in_slots(drained, slot), streamed_slots,
+                           in_slots(streamed, slot), static_cast<double>(drained_slots) / streamed_slots,
+                           in_hundredths(ratios));
+}
+
 int run(int argc, char** argv) {
   double milliseconds = 20;
   if (argc == 3 && std::string_view(argv[1]) == "--milliseconds") {
@@ -148,8 +230,8 @@ int run(int argc, char** argv) {
   } else if (argc != 1) {
     std::cout << "pipeline_benchmark [--milliseconds N]\n\n"
                  "Runs the schedules of pipelines on stages that sleep, and prints the shares of time that "
-                 "ranks wait "
-                 "as Markdown.\nForward takes N milliseconds (20) on each rank, and each half of backward as "
+                 "ranks wait,\nand the times of batches that go forward alone, as Markdown.\nForward takes N "
+                 "milliseconds (20) on each rank, and each half of backward as "
                  "long.\n";
     return argc == 2 && std::string_view(argv[1]) == "--help" ? 0 : 2;
   }
@@ -166,6 +248,14 @@ int run(int argc, char** argv) {
       for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"})
         print_row(name, ranks, micro_batches, milliseconds / 1000);
     }
+  }
+  std::cout
+      << "\nBatches that go forward alone, in times of a stage:\n\n"
+         "| ranks | micro-batches | batches | n (m + p - 1) | drained | n m + p - 1 | streamed | planned "
+         "ratio | measured ratio |\n"
+         "|---|---|---|---|---|---|---|---|---|\n";
+  for (const int ranks : {2, 4}) {
+    for (const int micro_batches : {1, 4, 8}) print_stream_row(ranks, micro_batches, 8, milliseconds / 1000);
   }
   return 0;
 }

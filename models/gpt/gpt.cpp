@@ -67,15 +67,6 @@ void check_tokens_axis(const GptOptions& options, const GptAxes& axes) {
 
 /// Returns the complete options of a model that the ranks along the axis can divide.
 GptOptions options_to_cut(const GptOptions& options, const GptAxes& axes) {
-  if (axes.stages != nullptr && options.num_experts > 0) {
-    throw InvalidArgument(c10::str("[Gpt] expected no experts in a model of which the ranks along the axis ",
-                                   axes.stages->name(), " have stages, but got ", options.num_experts));
-  }
-  if (axes.stages != nullptr && axes.tokens != nullptr && axes.tokens->size() > 1) {
-    throw InvalidArgument(
-        c10::str("[Gpt] expected either stages or tokens on the ranks along an axis, but got ",
-                 axes.stages->name(), " and ", axes.tokens->name()));
-  }
   if (axes.tokens != nullptr) check_tokens_axis(options, axes);
   if (axes.parts == nullptr) return complete_gpt_options(options);
   const ReplicaAxis& axis = *axes.parts;
@@ -103,10 +94,9 @@ torch::Tensor cache_mask(const torch::Tensor& padding, int64_t length, int64_t n
 
 }  // namespace
 
-GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
-    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)), expert_axis_(experts) {
+GptImpl::GptImpl(const GptOptions& options, PartWrapper wrap)
+    : options_(complete_gpt_options(options)), wrap_(std::move(wrap)) {
   reset();
-  expert_axis_ = nullptr;
 }
 
 GptImpl::GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
@@ -116,7 +106,7 @@ GptImpl::GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions c
     : options_(options_to_cut(options, axes)),
       wrap_(std::move(wrap)),
       axis_(axes.parts != nullptr && axes.parts->size() > 1 ? axes.parts : nullptr),
-      expert_axis_(cut.experts) {
+      expert_axis_(axes.experts) {
   reset();
   axis_ = nullptr;
   expert_axis_ = nullptr;
@@ -232,18 +222,6 @@ std::shared_ptr<GptBlockImpl> GptImpl::block(size_t layer) const {
   return listed != nullptr ? listed : block_parts_[layer].module;
 }
 
-/// Takes the columns that blocks with experts append off again.
-void GptImpl::take_routing(torch::Tensor& x, GptLosses& routing) const {
-  const auto parts = x.split_with_sizes({options_.width, kRoutingColumns}, -1);
-  x = parts[0];
-  const auto of_layer = parts[1].mean(1).unbind(-1);
-  const auto add = [](torch::Tensor& sum, const torch::Tensor& loss) {
-    sum = sum.defined() ? sum + loss : loss;
-  };
-  add(routing.balance_losses, of_layer[0]);
-  add(routing.z_losses, of_layer[1]);
-}
-
 torch::Tensor GptImpl::run_block(size_t layer, const torch::Tensor& x, const GptPass& pass) const {
   const PartFunction compute = [block = block(layer), pass](const torch::Tensor& input) {
     return block->forward(input, pass);
@@ -254,12 +232,10 @@ torch::Tensor GptImpl::run_block(size_t layer, const torch::Tensor& x, const Gpt
   return block_runner_ && pass.cache == nullptr ? block_runner_(run, x) : run(x);
 }
 
-torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing) const {
+torch::Tensor GptImpl::run_blocks(torch::Tensor x, const GptPass& pass) const {
   x = dropout_in(pass, x, options_.embedding_dropout);
-  for (size_t layer = 0; layer < block_parts_.size(); ++layer) {
-    x = run_block(layer, x, pass);
-    if (pass.collects_routing) take_routing(x, *routing);
-  }
+  if (pass.collects_routing) x = with_routing_columns(x);
+  for (size_t layer = 0; layer < block_parts_.size(); ++layer) x = run_block(layer, x, pass);
   return x;
 }
 
@@ -325,7 +301,23 @@ torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* rout
     pass.order = token_order(tokens.size(1));
   }
   const auto x = embed_sequence(pass.order ? pass.order->own_part(tokens, 1) : tokens, pass);
-  return last_norm(run_blocks(x, pass, routing), pass.shards);
+  auto result = run_blocks(x, pass);
+  if (pass.collects_routing) {
+    auto parts = split_routing(result);
+    result = std::move(parts.features);
+    const auto losses = parts.routing.mean(1).unbind(-1);
+    routing->balance_losses = losses[0];
+    routing->z_losses = losses[1];
+  }
+  return last_norm(result, pass.shards);
+}
+
+/// Returns the stages, which learn how long the sequences are that go through them.
+PipelineStages& GptImpl::stages_for(const torch::Tensor& tokens) const {
+  check_tokens(tokens, options_.max_length);
+  if (has_shards_) check_shards(tokens.size(1));
+  length_in_stages_ = tokens.size(1);
+  return *stages_;
 }
 
 torch::Tensor GptImpl::gathered(const torch::Tensor& features) const {
@@ -334,8 +326,8 @@ torch::Tensor GptImpl::gathered(const torch::Tensor& features) const {
 
 torch::Tensor GptImpl::features(const torch::Tensor& tokens) const {
   if (stages_ == nullptr) return gathered(own_features(tokens));
-  check_tokens(tokens, options_.max_length);
-  return stages_->forward(tokens, {}, [this](const auto& x, const auto&) { return gathered(x); });
+  return stages_for(tokens).forward(tokens, {},
+                                    [this](const auto& x, const auto&) { return gathered(features_of(x)); });
 }
 
 torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
@@ -346,11 +338,9 @@ torch::Tensor GptImpl::logits(const torch::Tensor& features) const {
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
-  if (stages_ != nullptr) {
-    check_tokens(tokens, options_.max_length);
-    return stages_->forward(tokens, {}, [this](const auto& x, const auto&) { return logits(gathered(x)); });
-  }
-  return logits(features(tokens));
+  if (stages_ == nullptr) return logits(features(tokens));
+  return stages_for(tokens).forward(
+      tokens, {}, [this](const auto& x, const auto&) { return logits(gathered(features_of(x))); });
 }
 
 torch::Tensor GptImpl::losses(const torch::Tensor& tokens, const torch::Tensor& targets) const {
@@ -377,16 +367,25 @@ std::vector<RoutingStatistics> GptImpl::routing_statistics(bool reset) const {
 torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tensor& targets,
                                  GptLosses* routing) const {
   check_targets(tokens, targets);
-  if (stages_ != nullptr) {
-    if (is_training() && at::GradMode::is_enabled())
-      throw InvalidArgument("[Gpt] expected forward_backward() to train a model with an axis of stages");
-    check_tokens(tokens, options_.max_length);
-    if (has_shards_) check_shards(tokens.size(1));
-    return stages_->forward(tokens, targets,
-                            [this](const auto& x, const auto& own) { return losses_from(x, own); });
+  if (stages_ == nullptr) {
+    const auto x = own_features(tokens, routing);
+    return losses_from(x, token_order(targets.size(1)).own_part(targets, 1));
   }
-  const auto x = own_features(tokens, routing);
-  return losses_from(x, token_order(targets.size(1)).own_part(targets, 1));
+  if (is_training() && at::GradMode::is_enabled())
+    throw InvalidArgument("[Gpt] expected forward_backward() to train a model with an axis of stages");
+  PipelineStages& stages = stages_for(tokens);
+  const auto own_targets = token_order(targets.size(1)).own_part(targets, 1);
+  const auto finish = [&](const torch::Tensor& result, const torch::Tensor& of_rows) {
+    const auto losses = losses_from(features_of(result), of_rows);
+    if (routing == nullptr || options_.num_experts == 0) return losses;
+    const auto columns = split_routing(result).routing.mean(1, /*keepdim=*/true);
+    return torch::cat({losses.unsqueeze(-1), columns.expand({-1, losses.size(1), -1})}, -1);
+  };
+  const auto results = stages.forward(tokens, own_targets, finish);
+  if (results.dim() == 2) return results;
+  routing->balance_losses = results.select(-1, 1).mean(1);
+  routing->z_losses = results.select(-1, 2).mean(1);
+  return results.select(-1, 0);
 }
 
 void GptImpl::check_targets(const torch::Tensor& tokens, const torch::Tensor& targets) const {
@@ -443,24 +442,22 @@ torch::Tensor GptImpl::next_logits(const torch::Tensor& tokens, GptCache& cache)
 }
 
 torch::Tensor GptImpl::forward_backward(ReplicaContext& replica, const torch::Tensor& tokens,
-                                        const torch::Tensor& targets, at::ScalarType autocast,
-                                        GradScaler* scaler) {
+                                        const torch::Tensor& targets, const GptBackward& how) {
   if (stages_ == nullptr)
     throw InvalidArgument("[Gpt] expected a model with an axis of stages: others are trained by losses()");
   check_targets(tokens, targets);
-  check_tokens(tokens, options_.max_length);
-  if (has_shards_) check_shards(tokens.size(1));
-  const auto losses = [this](const torch::Tensor& x, const torch::Tensor& own) {
-    return losses_from(x, own).mean(1);
+  const auto losses = [this, &how](const torch::Tensor& result, const torch::Tensor& own) {
+    return trained_losses_of(result, own, how);
   };
-  return stages_
-      ->forward_backward(replica, tokens, targets,
-                         {.losses = losses, .autocast = autocast, .scaler = scaler, .returns_outputs = false})
-      .losses;
+  PipelineStages& stages = stages_for(tokens);
+  const auto own_targets = token_order(targets.size(1)).own_part(targets, 1);
+  const PipelinePass pass{
+      .losses = losses, .autocast = how.autocast, .scaler = how.scaler, .returns_outputs = false};
+  return stages.forward_backward(replica, tokens, own_targets, pass).losses;
 }
 
-Gpt::Gpt(const GptOptions& options, PartWrapper wrap, const ReplicaAxis* experts)
-    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap), experts)) {}
+Gpt::Gpt(const GptOptions& options, PartWrapper wrap)
+    : ModuleHolder(std::make_shared<GptImpl>(options, std::move(wrap))) {}
 
 Gpt::Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut, PartWrapper wrap)
     : ModuleHolder(std::make_shared<GptImpl>(options, axis, cut, std::move(wrap))) {}

@@ -45,10 +45,22 @@ struct GptAxes {
   /// A context axis, such as "context": each of its ranks has some tokens of each sequence. Null: none.
   const ReplicaAxis* tokens = nullptr;
   ContextMethod context_method = ContextMethod::kRing;  ///< attention between the tokens of all ranks
+  /// An axis that cuts the batch, such as "expert": its ranks share the experts of each layer (see
+  /// MixtureOfExperts). Null: each rank has all of them.
+  const ReplicaAxis* experts = nullptr;
   /// A model axis, such as "pipeline": each of its ranks has some of the blocks. Null: none.
   const ReplicaAxis* stages = nullptr;
   PipelineOptions
       pipeline{};  ///< Used with `stages`. Its blocks are the embeddings, each block, and the head.
+};
+
+/// How a Gpt with an axis of stages goes forward and backward.
+struct GptBackward {
+  /// Factors of the losses of the experts' routers, which are added to those that are trained with.
+  double balance_loss = 0;
+  double z_loss = 0;
+  at::ScalarType autocast = torch::kFloat;  ///< See AutocastGuard.
+  GradScaler* scaler = nullptr;             ///< Scales the losses. Null: they are not scaled.
 };
 
 /// Calls a block, which maps [B, T, width] to the same shape, on its input, such as by Lockstep's
@@ -77,12 +89,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// Throws std::invalid_argument naming an option that is out of range. `wrap` gets the token embeddings
   /// (`tokens`), learned `positions`, each block (`blocks.0` ...), the last `norm` and a `head` of its own.
   /// Wrapped parts compute the same values, with the same initial ones. Clones call it again.
-  ///
-  /// With `experts`, an axis that cuts the batch, its ranks share the experts: see MixtureOfExperts. Calls
-  /// are then collectives, and the model cannot be cloned. Call it in a scope's factory. Throws
-  /// InvalidArgument as MixtureOfExperts does.
-  explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {},
-                   const ReplicaAxis* experts = nullptr);
+  explicit GptImpl(const GptOptions& options = {}, PartWrapper wrap = {});
   /// Makes this rank's part of a model that the ranks along an axis of the mesh, such as "tensor", compute
   /// together: some of the heads, of the hidden features and of the vocabulary. Names, shapes in checkpoints
   /// and initial values are those of the whole model. Inputs and results are the same on all ranks, and calls
@@ -98,7 +105,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// `wrap` gets the rank's part of each part of the model, so that a model can be cut along a model axis and
   /// consist of sharded units along another one.
   GptImpl(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
-  /// The same along one or two axes. Along a context axis, each rank has all weights. It gets the whole
+  /// The same along any of the axes. Along a context axis, each rank has all weights. It gets the whole
   /// sequences, the same on all ranks of a replica, computes with its own tokens of them, and returns the
   /// features, logits and losses of these: token_order() says which. Sequences may have any length.
   /// next_logits() computes with whole sequences on each rank.
@@ -106,9 +113,11 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// Along an axis of stages, each rank has the weights of its blocks alone, and forward_backward() trains.
   /// Calls without gradients return the same on all ranks.
   ///
-  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, by kAllToAll
-  /// for heads that its ranks do not divide, for experts or a tokens axis together with stages, and as
-  /// PipelineStages does.
+  /// Along an axis of experts, each rank has an equal share of each layer's experts, and calls are
+  /// collectives of all replicas along it.
+  ///
+  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout or experts along one, by
+  /// kAllToAll for heads that its ranks do not divide, and as MixtureOfExperts and PipelineStages do.
   ///
   ///     return Gpt(options, GptAxes{.tokens = &replica.axis("context")});  // of a mesh data=2,context=2
   GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions cut = {}, PartWrapper wrap = {});
@@ -131,16 +140,18 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// another shape.
   torch::Tensor losses(const torch::Tensor& tokens, const torch::Tensor& targets) const;
   /// Trains a model with an axis of stages: goes forward and backward through the mean of the cross entropies
-  /// of each sequence's tokens, and returns these means, [B], without gradients. See
-  /// PipelineStages::forward_backward(). Throws InvalidArgument without stages, and as losses() does.
+  /// of each sequence's tokens, and returns these means, [B], without gradients. Along a context axis, they
+  /// are the parts of this rank's tokens, which sum_over_contexts() adds up. The losses of the experts'
+  /// routers, times the factors in `how`, are in the gradients only. See PipelineStages::forward_backward().
+  /// Throws InvalidArgument without stages, and as losses() does.
   torch::Tensor forward_backward(ReplicaContext& replica, const torch::Tensor& tokens,
-                                 const torch::Tensor& targets, at::ScalarType autocast = torch::kFloat,
-                                 GradScaler* scaler = nullptr);
+                                 const torch::Tensor& targets, const GptBackward& how = {});
   /// The same as losses(), and the losses of its experts' routers.
   GptLosses losses_with_routing(const torch::Tensor& tokens, const torch::Tensor& targets) const;
 
   /// Returns the routing statistics of this rank in each layer, since they were last reset, which `reset`
-  /// does now. Empty without experts.
+  /// does now. Layers of other ranks' stages have counted nothing here: sums along the axis of stages are
+  /// those of all layers. Empty without experts.
   std::vector<RoutingStatistics> routing_statistics(bool reset = false) const;
 
   /// Reads the tokens [B, T] that follow those in the cache, and adds them to it. Returns the logits of the
@@ -204,14 +215,18 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   void set_rotary(GptPass& pass, int64_t length, torch::Device device) const;
   void moved();
   void cut_into_stages(const GptAxes& axes);
-  GptPass pass_in_stage(int64_t length, torch::Device device) const;
+  PipelineStages& stages_for(const torch::Tensor& tokens) const;
+  GptPass pass_in_stage(torch::Device device) const;
   torch::Tensor embed_in_stage(const torch::Tensor& tokens) const;
   torch::Tensor block_in_stage(size_t layer, const torch::Tensor& x) const;
+  torch::Tensor head_in_stage(const torch::Tensor& x) const;
+  torch::Tensor features_of(const torch::Tensor& result) const;
+  torch::Tensor trained_losses_of(const torch::Tensor& result, const torch::Tensor& targets,
+                                  const GptBackward& how) const;
   torch::Tensor gathered(const torch::Tensor& features) const;
   void check_targets(const torch::Tensor& tokens, const torch::Tensor& targets) const;
   torch::Tensor next_logits_of_stages(const torch::Tensor& tokens, GptCache& cache) const;
-  torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass, GptLosses* routing = nullptr) const;
-  void take_routing(torch::Tensor& x, GptLosses& routing) const;
+  torch::Tensor run_blocks(torch::Tensor x, const GptPass& pass) const;
   GptPass cached_pass(GptCache& cache, int64_t num_tokens, torch::Tensor& positions) const;
 
   GptOptions options_;
@@ -229,6 +244,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   std::shared_ptr<ContextParallelAttentionImpl> context_;  ///< null: each rank has whole sequences
   bool has_shards_ = false;                 ///< whether a pass divides sequences among the ranks
   std::shared_ptr<PipelineStages> stages_;  ///< null: each rank has all blocks
+  mutable int64_t length_in_stages_ = 0;    ///< of the sequences that go through the stages now
 };
 
 class Gpt : public torch::nn::ModuleHolder<GptImpl> {
@@ -237,7 +253,7 @@ class Gpt : public torch::nn::ModuleHolder<GptImpl> {
   using torch::nn::ModuleHolder<GptImpl>::ModuleHolder;
 
   Gpt() = default;
-  explicit Gpt(const GptOptions& options, PartWrapper wrap = {}, const ReplicaAxis* experts = nullptr);
+  explicit Gpt(const GptOptions& options, PartWrapper wrap = {});
   Gpt(const GptOptions& options, const ReplicaAxis& axis, GptCutOptions cut = {}, PartWrapper wrap = {});
   Gpt(const GptOptions& options, const GptAxes& axes, GptCutOptions cut = {}, PartWrapper wrap = {});
 };

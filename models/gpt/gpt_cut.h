@@ -9,17 +9,12 @@
 
 namespace lockstep {
 
-class ReplicaAxis;
-
 /// Options of cutting a Gpt along an axis of the mesh.
 struct GptCutOptions {
   /// Between layers that are cut, each rank has a shard of the sequence instead of all of it: activations
   /// then take a rank's share of the memory. The ranks must divide the length of sequences. Calls with a
   /// cache do not do so.
   bool shard_sequence = false;
-  /// The axis along which the ranks share the experts, which cuts the batch; null: each rank has all of them.
-  /// Used while the model is made.
-  const ReplicaAxis* experts = nullptr;
 };
 
 /// A size of a Gpt that the ranks along an axis of the mesh cannot divide.

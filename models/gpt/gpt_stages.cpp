@@ -28,21 +28,53 @@ torch::Tensor GptImpl::next_logits_of_stages(const torch::Tensor& tokens, GptCac
   return result;
 }
 
-GptPass GptImpl::pass_in_stage(int64_t length, torch::Device device) const {
-  GptPass pass{.is_training = is_training(), .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
-  set_rotary(pass, length, device);
+/// Stages with experts always hand the routers' losses on, so that what they return has one shape.
+GptPass GptImpl::pass_in_stage(torch::Device device) const {
+  GptPass pass{.is_training = is_training(),
+               .collects_routing = options_.num_experts > 0,
+               .shards = has_shards_ ? &vocabulary_->axis() : nullptr};
+  if (context_ != nullptr) {
+    pass.context = context_;
+    pass.order = token_order(length_in_stages_);
+  }
+  set_rotary(pass, length_in_stages_, device);
   return pass;
 }
 
 torch::Tensor GptImpl::embed_in_stage(const torch::Tensor& tokens) const {
-  GptPass pass = pass_in_stage(tokens.size(1), tokens.device());
-  const auto x = embed_sequence(tokens, pass);
-  return dropout_in(pass, x, options_.embedding_dropout);
+  GptPass pass = pass_in_stage(tokens.device());
+  auto x = embed_sequence(pass.order ? pass.order->own_part(tokens, 1) : tokens, pass);
+  x = dropout_in(pass, x, options_.embedding_dropout);
+  return pass.collects_routing ? with_routing_columns(x) : x;
 }
 
 torch::Tensor GptImpl::block_in_stage(size_t layer, const torch::Tensor& x) const {
-  const int64_t length = x.size(1) * (has_shards_ ? vocabulary_->axis().size() : 1);
-  return run_block(layer, x, pass_in_stage(length, x.device()));
+  return run_block(layer, x, pass_in_stage(x.device()));
+}
+
+torch::Tensor GptImpl::head_in_stage(const torch::Tensor& x) const {
+  const ParallelAxis* shards = has_shards_ ? &vocabulary_->axis() : nullptr;
+  if (options_.num_experts == 0) return last_norm(x, shards);
+  const auto parts = split_routing(x);
+  return torch::cat({last_norm(parts.features, shards), parts.routing}, -1);
+}
+
+/// Returns what the last stage's result has besides the routers' losses.
+torch::Tensor GptImpl::features_of(const torch::Tensor& result) const {
+  return options_.num_experts == 0 ? result : split_routing(result).features;
+}
+
+/// Returns the mean losses of sequences, of this rank's tokens, with the gradients of the routers' losses.
+torch::Tensor GptImpl::trained_losses_of(const torch::Tensor& result, const torch::Tensor& targets,
+                                         const GptBackward& how) const {
+  const auto losses = losses_from(features_of(result), targets);
+  const auto means = losses.size(1) == length_in_stages_
+                         ? losses.mean(1)
+                         : losses.sum(1) / static_cast<double>(length_in_stages_);
+  if (options_.num_experts == 0) return means;
+  const auto of_routers = split_routing(result).routing.mean(1).unbind(-1);
+  const auto added = how.balance_loss * of_routers[0] + how.z_loss * of_routers[1];
+  return means + (added - added.detach());
 }
 
 void GptImpl::cut_into_stages(const GptAxes& axes) {
@@ -60,9 +92,7 @@ void GptImpl::cut_into_stages(const GptAxes& axes) {
   const auto own_head = vocabulary_ != nullptr ? vocabulary_->head() : head_.wrapped.module;
   blocks.push_back({.name = "head",
                     .modules = {norm_.wrapped.module, options_.has_tied_head ? table : own_head},
-                    .forward = [this](const auto& x) {
-                      return last_norm(x, has_shards_ ? &vocabulary_->axis() : nullptr);
-                    }});
+                    .forward = [this](const auto& x) { return head_in_stage(x); }});
   stages_ = std::make_shared<PipelineStages>(*axes.stages, std::move(blocks), axes.pipeline);
 }
 

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
+#include "lockstep/runtime/devices/internal/spare_cores.h"
 #include "lockstep/runtime/devices/internal/threads_per_replica.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 #include "lockstep/runtime/workers/worker_group.h"
@@ -113,6 +114,9 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->threads =
       std::make_unique<ReplicaThreads>(count, threads, core_->streams, cpus_of_replicas(config, threads));
+  // Those who set a number of threads do not want more of them.
+  const double cores = config.intra_op_threads > 0 ? 0 : cores_per_replica(count * config.num_processes_here);
+  core_->threads->run_on_host([cores](int) { set_cores_of_this_replica(cores); });
   core_->config = std::move(config);
   core_->open_axes();
 }

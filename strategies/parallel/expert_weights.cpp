@@ -54,14 +54,13 @@ void ExpertWeightsImpl::cut(const ReplicaAxis& axis) {
   mark();
 }
 
-std::vector<torch::Tensor> ExpertWeightsImpl::weights() const {
+torch::Tensor ExpertWeightsImpl::stacked_weight() const {
   const int64_t inputs = options_.shape.back();
-  return weight.view({experts_, weight.numel() / experts_ / inputs, inputs}).unbind(0);
+  return weight.view({experts_, weight.numel() / experts_ / inputs, inputs});
 }
 
-std::vector<torch::Tensor> ExpertWeightsImpl::biases() const {
-  if (!bias.defined()) return std::vector<torch::Tensor>(static_cast<size_t>(experts_));
-  return bias.view({experts_, bias.numel() / experts_}).unbind(0);
+torch::Tensor ExpertWeightsImpl::stacked_bias() const {
+  return bias.defined() ? bias.view({experts_, bias.numel() / experts_}) : bias;
 }
 
 /// Moving a parameter drops its mark.

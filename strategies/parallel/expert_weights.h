@@ -28,7 +28,7 @@ struct ExpertWeightsOptions {
 ///
 ///     ExpertWeights up(ExpertWeightsOptions{.shape = {8, 512, 256}});  // 8 experts
 ///     up.ptr()->cut(replica.axis("expert"));                           // along expert=2, 4 of them
-///     const auto hidden = torch::linear(rows, up->weights()[0], up->biases()[0]);
+///     const auto hidden = torch::linear(rows, up->stacked_weight()[0], up->stacked_bias()[0]);
 class ExpertWeightsImpl : public torch::nn::Cloneable<ExpertWeightsImpl> {
  public:
   /// Values are drawn as torch::nn::Linear draws them: uniformly, up to 1 / sqrt(inputs).
@@ -38,10 +38,10 @@ class ExpertWeightsImpl : public torch::nn::Cloneable<ExpertWeightsImpl> {
   /// Keeps this rank's experts, whose number the ranks divide.
   void cut(const ReplicaAxis& axis);
 
-  /// Returns each of this rank's experts' weight [outputs, inputs].
-  std::vector<torch::Tensor> weights() const;
-  /// Returns each of this rank's experts' bias [outputs], undefined if there is none.
-  std::vector<torch::Tensor> biases() const;
+  /// Returns the weights of this rank's experts, [experts of this rank, outputs, inputs].
+  torch::Tensor stacked_weight() const;
+  /// Returns their biases, [experts of this rank, outputs]; undefined if there are none.
+  torch::Tensor stacked_bias() const;
 
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;

@@ -17,6 +17,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
+#include "lockstep/strategies/parallel/internal/expert_linear.h"
 
 namespace lockstep {
 namespace {
@@ -269,22 +270,11 @@ torch::Tensor MixtureOfExpertsImpl::activated(const torch::Tensor& up, const tor
 /// that all have gradients.
 torch::Tensor MixtureOfExpertsImpl::run_experts(const torch::Tensor& rows,
                                                 const std::vector<int64_t>& counts) const {
-  const auto gates = gate_.is_empty() ? std::vector<at::Tensor>() : gate_->weights();
-  const auto gate_biases = gate_.is_empty() ? std::vector<at::Tensor>() : gate_->biases();
-  const auto ups = up_->weights();
-  const auto up_biases = up_->biases();
-  const auto downs = down_->weights();
-  const auto down_biases = down_->biases();
-  const auto of_experts = rows.split_with_sizes(counts, 0);
-  std::vector<at::Tensor> results;
-  results.reserve(of_experts.size());
-  for (size_t expert = 0; expert < of_experts.size(); ++expert) {
-    const auto& own = of_experts[expert];
-    const auto gate = gates.empty() ? at::Tensor() : at::linear(own, gates[expert], gate_biases[expert]);
-    const auto hidden = activated(at::linear(own, ups[expert], up_biases[expert]), gate);
-    results.push_back(at::linear(hidden, downs[expert], down_biases[expert]));
-  }
-  return at::cat(results, 0);
+  const auto layer = [&](const torch::Tensor& x, const ExpertWeights& weights) {
+    return expert_linear(x, weights->stacked_weight(), weights->stacked_bias(), counts);
+  };
+  const auto gate = gate_.is_empty() ? at::Tensor() : layer(rows, gate_);
+  return layer(activated(layer(rows, up_), gate), down_);
 }
 
 /// Sends the rows of all experts to their ranks, and returns what these make of them.

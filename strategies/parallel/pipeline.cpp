@@ -5,22 +5,10 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/parallel/block_costs.h"
 
 namespace lockstep {
 namespace {
-
-std::vector<PipelineBlock> blocks_of(const torch::nn::Sequential& modules) {
-  std::vector<PipelineBlock> blocks;
-  const auto names = modules->named_children();
-  for (size_t i = 0; i < modules->size(); ++i) {
-    auto& module = *(modules->begin() + static_cast<std::ptrdiff_t>(i));
-    blocks.push_back({.name = names[i].key(), .modules = {module.ptr()}, .forward = [module](const auto& x) {
-                        auto called = module;
-                        return called.template forward<torch::Tensor>(x);
-                      }});
-  }
-  return blocks;
-}
 
 /// Returns `blocks`, which must have all parameters of `model`.
 std::vector<PipelineBlock> complete_blocks(const torch::nn::Module& model,
@@ -44,7 +32,7 @@ std::vector<PipelineBlock> complete_blocks(const torch::nn::Module& model,
 
 PipelineImpl::PipelineImpl(const ReplicaAxis& axis, const torch::nn::Sequential& blocks,
                            PipelineOptions options)
-    : torch::nn::Module("Pipeline"), stages_(axis, blocks_of(blocks), std::move(options)) {
+    : torch::nn::Module("Pipeline"), stages_(axis, blocks_of_modules(blocks), std::move(options)) {
   for (const auto& child : blocks->named_children()) register_module(child.key(), child.value());
 }
 

@@ -5,6 +5,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,8 +47,13 @@ class PipelineImpl : public torch::nn::Module, public ReplicaBound {
                                   const torch::Tensor& target, const PipelinePass& pass) {
     return stages_.forward_backward(replica, input, target, pass);
   }
-  /// See PipelineStages::forward(). Trainers evaluate by it.
+  /// See PipelineStages::forward().
   torch::Tensor forward(const torch::Tensor& input) { return stages_.forward(input); }
+  /// See PipelineStages::stream(). Trainers evaluate and predict by it.
+  void stream(const PipelineInputs& inputs,
+              const std::function<void(size_t batch, const torch::Tensor& result)>& take) {
+    stages_.stream(inputs, take);
+  }
 
   PipelineStages& stages() { return stages_; }
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,12 @@ struct PipelineOptions {
   std::vector<size_t> cuts = {};
   /// The cost of each block, such as the seconds that it takes. Empty: the bytes of its parameters.
   std::vector<double> costs = {};
+};
+
+/// Several batches that go forward through a pipeline.
+struct PipelineInputs {
+  std::vector<torch::Tensor> batches;  ///< Each has its examples along axis 0.
+  int64_t first_number = 0;            ///< of the first batch, for errors
 };
 
 }  // namespace lockstep

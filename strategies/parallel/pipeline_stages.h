@@ -4,9 +4,11 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "lockstep/runtime/replicas/replica_collectives.h"
 #include "lockstep/runtime/replicas/replica_context.h"
 #include "lockstep/strategies/parallel/pipeline_block.h"
+#include "lockstep/strategies/pipeline/pipeline_stream.h"
 #include "lockstep/strategies/pipeline/pipeline_timeline.h"
 
 namespace lockstep {
@@ -90,6 +93,10 @@ class PipelineStages {
   ///
   /// Throws InvalidArgument outside of a run, and without gradients (torch::NoGradGuard). Errors of blocks
   /// name the stage and the micro-batch.
+  ///
+  /// On CPUs, a rank that computes while others on its machine wait uses their cores, too: as planned from
+  /// the schedule, so that equal trainings have equal results. Ranks do not if the user has set their number
+  /// of threads, by StrategyOptions::intra_op_threads or OMP_NUM_THREADS.
   PipelineResult forward_backward(ReplicaContext& replica, const torch::Tensor& input,
                                   const torch::Tensor& target, const PipelinePass& pass);
 
@@ -107,6 +114,17 @@ class PipelineStages {
   torch::Tensor forward_by(const std::vector<std::function<torch::Tensor(const torch::Tensor&)>>& functions,
                            const torch::Tensor& input);
 
+  /// Calls `take` with the result of each batch and its place in `inputs`, in order and on all ranks of the
+  /// axis. The results are those of forward(), bit for bit. Stages begin a batch while later stages still
+  /// compute the ones before it, so that ranks wait once, and not for each batch. At most as many batches as
+  /// ranks along the axis are under way. If layers train, one batch follows another. Blocks until all results
+  /// are taken.
+  ///
+  /// `take` must not communicate along the axis, whose ranks call it at different times. Errors of blocks
+  /// name the stage, the micro-batch and the batch.
+  void stream(const PipelineInputs& inputs,
+              const std::function<void(size_t batch, const torch::Tensor& result)>& take);
+
   /// Has each later forward_backward() begin on all ranks of the axis at the same moment, and note when each
   /// rank does what.
   void record_times(bool on) { records_times_ = on; }
@@ -118,20 +136,17 @@ class PipelineStages {
   class Work;
   using BlockFunctions = std::vector<std::function<torch::Tensor(const torch::Tensor&)>>;
 
-  struct Stage {
-    size_t begin = 0;  ///< of its blocks
-    size_t end = 0;
-    std::vector<size_t> parameters;  ///< of this rank's, as numbers in StageParameters::own()
-  };
-
   bool is_training() const;
   int num_ranks() const { return position_.size; }
-  int rank_of_last() const { return schedule_.rank_of_stage.back(); }
   ReplicaBackends backends() const;
+  /// Returns the stage's first block; the number of blocks after the last stage.
+  size_t begin_of_stage(int stage) const;
   const PipelineSchedule& forward_schedule_of(int micro_batches);
+  int micro_batches_of(const torch::Tensor& input) const;
   torch::Tensor run_forward(const PipelineSchedule& schedule, const torch::Tensor& input,
                             const torch::Tensor& target, const PipelinePass& pass,
                             const BlockFunctions* functions = nullptr);
+  const std::vector<int>& threads_of_actions();
   void share_buffers() const;
   torch::Tensor from_last_stage(const torch::Tensor& own, torch::Device device) const;
 
@@ -140,11 +155,13 @@ class PipelineStages {
   PipelineOptions options_;
   PipelineSchedule schedule_;
   std::map<int, PipelineSchedule> forward_schedules_;  // by their numbers of micro-batches
+  std::vector<int> streamed_;  // numbers of micro-batches of the last stream's batches
+  PipelineStream stream_;      // its plan
   std::vector<size_t> firsts_;
-  std::vector<Stage> stages_;
   std::unique_ptr<StageParameters> parameters_;
   std::shared_ptr<const ReplicaCollectives> replica_;
   std::shared_ptr<PipelineShapes> shapes_;
+  std::optional<std::vector<int>> threads_;  // of each of this rank's actions in training; empty: the same
   bool records_times_ = false;
   std::vector<TimedPipelineAction> times_;
 };

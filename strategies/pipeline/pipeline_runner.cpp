@@ -5,9 +5,8 @@
 #include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
-namespace {
 
-void do_action(PipelineWork& work, const PipelineAction& action) {
+void do_pipeline_action(PipelineWork& work, const PipelineAction& action) {
   const auto& [op, stage, micro_batch] = action;
   switch (op) {
     case PipelineOp::kForward:
@@ -29,8 +28,6 @@ void do_action(PipelineWork& work, const PipelineAction& action) {
   }
 }
 
-}  // namespace
-
 std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& schedule, int rank,
                                                    PipelineWork& work,
                                                    std::chrono::steady_clock::time_point start) {
@@ -44,7 +41,7 @@ std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& sched
   std::vector<TimedPipelineAction> done;
   for (const auto& action : schedule.actions[static_cast<size_t>(rank)]) {
     done.push_back({action, now(), 0});
-    do_action(work, action);
+    do_pipeline_action(work, action);
     done.back().end = now();
   }
   return done;

@@ -38,6 +38,9 @@ class PipelineWork {
   virtual void receive_gradient(int stage, int micro_batch) = 0;
 };
 
+/// Does one action.
+void do_pipeline_action(PipelineWork& work, const PipelineAction& action);
+
 /// Does the actions of one rank, in order, in the caller's thread. Returns when each of them began and ended,
 /// in seconds since `start`, which all ranks share. Errors of the work come through.
 std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& schedule, int rank,

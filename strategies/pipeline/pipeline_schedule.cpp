@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/strategies/pipeline/pipeline_stream.h"
 
 namespace lockstep {
 namespace {
@@ -115,17 +116,7 @@ PipelineSchedule forward_schedule(std::vector<int> rank_of_stage, int micro_batc
   const int ranks =
       rank_of_stage.empty() ? 0 : *std::max_element(rank_of_stage.begin(), rank_of_stage.end()) + 1;
   check_sizes("forward_schedule", ranks, micro_batches);
-  PipelineSchedule schedule{"forward", micro_batches, std::move(rank_of_stage), {}};
-  schedule.actions.resize(static_cast<size_t>(ranks));
-  for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-      const int rank = schedule.rank_of_stage[static_cast<size_t>(stage)];
-      if (rank < 0)
-        throw InvalidArgument("[forward_schedule] expected ranks from 0 on, but got " + std::to_string(rank));
-      schedule.actions[static_cast<size_t>(rank)].push_back({Op::kForward, stage, micro_batch});
-    }
-  }
-  return with_transfers(std::move(schedule));
+  return plan_pipeline_stream(rank_of_stage, {micro_batches}).schedule;
 }
 
 PipelineSchedule gpipe_schedule(int ranks, int micro_batches) {

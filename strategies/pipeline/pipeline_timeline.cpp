@@ -14,10 +14,6 @@ namespace {
 
 using Op = PipelineOp;
 
-bool is_computation(Op op) {
-  return op <= Op::kBackwardWeights;
-}
-
 /// Ends of the sends and receives between two stages, in order.
 struct ChannelTimes {
   std::vector<double> sent, received;
@@ -99,6 +95,10 @@ class PipelineSimulation {
 };
 
 }  // namespace
+
+bool is_computation(PipelineOp op) {
+  return op <= Op::kBackwardWeights;
+}
 
 PipelineTimes uniform_pipeline_times(const PipelineSchedule& schedule, double forward, double backward) {
   PipelineTimes times;

@@ -6,6 +6,9 @@
 
 namespace lockstep {
 
+/// Returns whether it computes, rather than sends or receives.
+bool is_computation(PipelineOp op);
+
 /// Seconds that one micro-batch takes.
 struct PipelineStageTimes {
   double forward = 0;

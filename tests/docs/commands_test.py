@@ -39,17 +39,26 @@ EXCEPTIONS = [
      "tests/apps/export_weights run the same programs"),
 ]
 
-# Flags that shorten a run, unless the command has them.
+# Flags that shorten a run: added to a command that has none, and lowered if it has more.
 QUICK = {
     "train_images": {"--limit-train": "64", "--limit-test": "32", "--epochs": "1", "--data": "generated"},
-    "train_ctr": {"--steps": "5"},
-    "train_gpt": {"--steps": "5"},
+    "train_ctr": {"--steps": "5", "--train-rows": "20000", "--test-rows": "2000"},
+    "train_gpt": {"--steps": "5", "--global-batch-size": "8", "--limit-test": "16", "--sample-tokens": "8"},
     "compare_strategies": {"--rounds": "1", "--steps": "2"},
+    "exchange_benchmark": {"--processes": "2", "--kibibytes": "4", "--pairs": "6"},
+    "experts_benchmark": {"--pairs": "6"},
+    "pipeline_benchmark": {"--milliseconds": "2"},
 }
+# Only lowered.
+LONGEST = {"train_images": {"--steps-per-epoch": "2"}}
 
 WRAPPER = """#!{python}
 import os, sys
 arguments = sys.argv[1:]
+for flag, value in {longest}.items():
+    for at, given in enumerate(arguments[1:], start=1):
+        if arguments[at - 1] == flag and given.isdigit() and int(given) > int(value):
+            arguments[at] = value
 for flag, value in {quick}.items():
     if not any(a == flag or a.startswith(flag + "=") for a in arguments) and "--help" not in arguments:
         arguments += [flag, value]
@@ -71,7 +80,9 @@ def make_clone(folder, sources, programs):
             continue
         if program.name in QUICK:
             wrapper = binaries / program.name
-            wrapper.write_text(WRAPPER.format(python=sys.executable, quick=QUICK[program.name], program=str(program)))
+            quick = QUICK[program.name]
+            longest = {flag: value for flag, value in quick.items() if value.isdigit()} | LONGEST.get(program.name, {})
+            wrapper.write_text(WRAPPER.format(python=sys.executable, quick=quick, longest=longest, program=str(program)))
             wrapper.chmod(0o755)
         else:
             (binaries / program.name).symlink_to(program)

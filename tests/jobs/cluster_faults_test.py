@@ -68,6 +68,7 @@ class FaultsTest(unittest.TestCase):
         self.assertIn("train_images: error: worker 1: --data /no/such/folder: expected", started[1].text())
         self.check_loss(started[0], failed, 5.0, rf"worker 1 \({HOST}\): --data /no/such/folder: expected")
 
+    @workers.once
     def test_different_world_sizes_are_named_by_both(self):
         def change(index, environment):
             if index == 1:
@@ -80,6 +81,7 @@ class FaultsTest(unittest.TestCase):
             self.assertEqual(code, 5, worker.text())
             self.assertRegex(worker.text(), rf"same world size.*worker 0 \({HOST}\) has '2' and worker 1 \({HOST}\) has '3'")
 
+    @workers.once
     def test_an_absent_coordinator_is_named_within_the_join_timeout(self):
         with workers.reserved_port() as absent:  # bound, but nobody listens
             environment = workers.clean_environment()
@@ -90,6 +92,7 @@ class FaultsTest(unittest.TestCase):
             begin = time.monotonic()
             self.check_loss(worker, begin, 5, rf"worker 1 found no coordinator at {place} within 2 s")
 
+    @workers.once
     def test_a_port_in_use_is_named(self):
         with workers.reserved_port() as used:
             used.listen()
@@ -100,6 +103,7 @@ class FaultsTest(unittest.TestCase):
             self.addCleanup(worker.kill)
             self.check_loss(worker, time.monotonic(), 20, rf"{place}.*in use")
 
+    @workers.once
     def test_malformed_clusters_exit_with_2_within_a_second_and_name_the_json_path(self):
         task = '"task": {"type": "worker", "index": 0}'
 
@@ -141,7 +145,7 @@ class FaultsTest(unittest.TestCase):
                 self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1.5)
 
     def test_strangers_are_survived_on_sockets_that_are_bound_to_one_address_only(self):
-        command = [argument.replace("1000", "6") for argument in TRAINING]
+        command = [argument.replace("1000", "3") for argument in TRAINING]
         started = self.start(2, command)
         started[0].wait_for("epoch 1/")
         places = set().union(*(workers.sockets_of(worker.process.pid) for worker in started))

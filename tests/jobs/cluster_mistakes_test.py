@@ -97,6 +97,7 @@ class DifferencesTest(MistakesCase):
         # It has ended without an error, and can only say what becomes of the others.
         self.check_end(started[1], begin, 0, rf"worker 1 \({HOST}\) was at its end when the job failed: worker 0 \({HOST}\)")
 
+    @workers.once
     def test_models_that_differ_are_named_by_both_with_the_tensor(self):
         for difference, first, other in (("dtype", r"'in\.weight' Float", r"'in\.weight' Double"),
                                          ("shape", r"'out\.weight' Float \[3, 3\]", r"'out\.weight' Float \[4, 3\]"),
@@ -107,6 +108,7 @@ class DifferencesTest(MistakesCase):
                 self.check_both(("model", difference),
                                 rf"\[model\].*worker 0 \({HOST}\) has {first}.*worker 1 \({HOST}\) has {other}")
 
+    @workers.once
     def test_an_optimizers_option_that_differs_is_named_by_both(self):
         self.check_both(("momentum", 0.5), rf"\[optimizer\].*worker 0 \({HOST}\) has momentum 0\.9 .*"
                         rf"worker 1 \({HOST}\) has momentum 0\.5 ")
@@ -117,6 +119,7 @@ class DifferencesTest(MistakesCase):
             self.assertEqual(code, 0, worker.text())
             self.assertIn("made no difference", worker.text())
 
+    @workers.once
     def test_clusters_of_other_addresses_are_named_by_both(self):
         def change(index, environment):
             config = json.loads(environment["TF_CONFIG"])

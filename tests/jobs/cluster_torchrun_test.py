@@ -109,9 +109,9 @@ class TorchrunTest(unittest.TestCase):
         self.assertEqual(states[1], states[0])
 
     def test_a_machine_that_is_gone_leaves_the_job_to_the_other(self):
-        epochs = 30
-        first = self.start_agent(epochs, True, patience=20)
-        second = self.start_agent(epochs, False, patience=20)
+        epochs = 10
+        first = self.start_agent(epochs, True, patience=10)
+        second = self.start_agent(epochs, False, patience=10)
         self.wait_for_step(20, first)
         self.kill(second)
         self.assert_finished(first, epochs)

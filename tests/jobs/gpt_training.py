@@ -1,19 +1,15 @@
 """Trainings of train_gpt for tests, and what they leave behind."""
 
-import array
 import json
 import os
 import pathlib
 import re
-import secrets
-import socket
 import subprocess
 import tempfile
 import time
-import unittest
 
-import saved_state
 import workers
+from saved_state import newest, weights_of
 
 PROGRAM = os.environ["TRAIN_GPT"]
 TIMEOUT = 300
@@ -23,28 +19,12 @@ TINY = ["--layers", "2", "--hidden", "16", "--heads", "2", "--sequence-length", 
 PARITY = [*TINY, "--steps", "20", "--test-every", "7", "--global-batch-size", "10", "--precision", "float64"]
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def train(*arguments, check=True, **options):
     result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT, check=False,
                             env=workers.clean_environment(), **options)
     if check and result.returncode != 0:
         raise AssertionError(f"exit code {result.returncode}:\n{result.stdout}{result.stderr}")
     return result
-
-
-def newest(folder):
-    return max(folder.glob("checkpoint-*"))
-
-
-def weights_of(folder):
-    """The parameters of the newest checkpoint, by their names."""
-    model = saved_state.load(newest(folder) / "state.pt")["model"]
-    return {name: array.array("d", values) for name, values in model.items()}
 
 
 def digests_of(folder):
@@ -58,28 +38,9 @@ def test_losses(output):
     return [float(loss) for loss in re.findall(r"^epoch \d+/\d+ .*  test loss (\S+)", output, re.MULTILINE)]
 
 
-class Case(unittest.TestCase):
-    """A test with a folder of its own, and programs that end with it."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def start(self, *arguments, environment=None):
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=environment or workers.clean_environment())
-        self.addCleanup(lambda: (process.kill(), process.communicate()))
-        return process
-
-    def start_workers(self, num_workers, *arguments, faults=None):
-        """Starts workers with the same flags, as a launcher does. `faults` is a plan of them, if some are wanted."""
-        hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(num_workers))
-        environment = workers.clean_environment() | {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
-        if faults:
-            environment["LOCKSTEP_FAULTS"] = faults
-        return [self.start(*arguments, "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index", rank,
-                           environment=environment) for rank in range(num_workers)]
+class Case(workers.TrainingCase):
+    program = PROGRAM
+    limit = TIMEOUT
 
     def await_step(self, step, process):
         """Waits until the folder has a checkpoint of this step or a later one."""
@@ -104,22 +65,15 @@ class ParityCase(Case):
         cls.losses = test_losses(cls.output)
 
     def check_like_one_device(self, folder, output):
-        weights = weights_of(folder)
-        self.assertEqual(weights.keys(), self.weights.keys())
-        self.assertEqual(sum(map(len, weights.values())), sum(map(len, self.weights.values())))
-        self.check_weights(folder)
+        self.check_weights(folder, self.weights)
         self.assertEqual(test_losses(output), self.losses)
-
-    def check_weights(self, folder):
-        largest = max(abs(a - b) for name, values in weights_of(folder).items() for a, b in zip(values, self.weights[name]))
-        self.assertLess(largest, 1e-12)
 
     def check_goes_on(self, saved, layout):
         """Checks that a training saved after step 7 ends like that on one device. `saved` are the flags of its backups."""
         result = train(*PARITY, *layout, *saved)
         self.assertIn("resumes after step 7 from ", result.stderr)
         self.assertEqual(test_losses(result.stdout), self.losses)
-        self.check_weights(saved[-1])
+        self.check_weights(saved[-1], self.weights)
 
 
 class UsageCase(Case):

@@ -1,5 +1,6 @@
 """Reads the .pt files that Lockstep saves, without torch."""
 
+import array
 import pickle
 import zipfile
 
@@ -21,6 +22,17 @@ class StateReader(pickle.Unpickler):
 def load(path):
     with zipfile.ZipFile(path) as archive:
         return StateReader(archive).load()
+
+
+def newest(folder):
+    """The newest checkpoint in a folder of backups."""
+    return max(folder.glob("checkpoint-*"))
+
+
+def weights_of(folder):
+    """The parameters and statistics of the newest checkpoint of a model in float64, by their names."""
+    model = load(newest(folder) / "state.pt")["model"]
+    return {name: array.array("d", values) for name, values in model.items()}
 
 
 def values_named(state, name):

@@ -4,11 +4,13 @@
 import csv
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, UsageCase, test_losses, train, weights_of
+from gpt_training import PARITY, TINY, Case, UsageCase, test_losses, train
+from saved_state import weights_of
 
 EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--expert-capacity", 1.25]
 ONE_DEVICE = []
+STAGES = ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 1]
+SHARED_IN_STAGES = ["--replicas", 4, "--mesh", "expert=2,pipeline=2"]
 TWO = ["--replicas", 2, "--mesh", "expert=2"]
 FOUR = ["--replicas", 4, "--mesh", "data=2,expert=2"]
 SHARDED = ["--replicas", 4, "--mesh", "data=2,expert=2", "--sharding", 3]
@@ -23,13 +25,13 @@ class ParityTest(Case):
     def check_like(self, whole, folder, output):
         losses, expected = whole
         self.assertEqual(test_losses(output), losses)
-        weights = weights_of(folder)
-        self.assertEqual(weights.keys(), expected.keys())
-        self.assertLess(max(abs(a - b) for name, values in weights.items() for a, b in zip(values, expected[name])), 1e-12)
+        self.check_weights(folder, expected)
 
     def test_meshes_train_as_one_device(self):
         whole = self.whole_training()
-        for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1])):
+        for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1]),
+                           (STAGES, []), (SHARED_IN_STAGES, []),
+                           ([*SHARED_IN_STAGES, "--sharding", 3], ["--pipeline-schedule", "zb-v"])):
             with self.subTest(mesh=mesh):
                 folder = self.folder / " ".join(str(word) for word in mesh)
                 self.check_like(whole, folder, train(*PARITY, *EXPERTS, *mesh, *more, "--backup-dir", folder).stdout)
@@ -37,21 +39,16 @@ class ParityTest(Case):
     def test_two_workers(self):
         whole = self.whole_training()
         folder = self.folder / "workers"
-        started = self.start_workers(2, *PARITY, *EXPERTS, "--mesh", "expert=2", "--backup-dir", folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, *EXPERTS, "--mesh", "expert=2", "--backup-dir", folder))
         self.check_like(whole, folder, outputs[0][0])
 
     def test_a_checkpoint_goes_on_on_another_mesh(self):
         whole = self.whole_training()
-        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, TWO)):
+        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, SHARED_IN_STAGES), (SHARED_IN_STAGES, ONE_DEVICE)):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                process = self.start(*PARITY, *EXPERTS, *begin, *saved,
-                                     environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-                process.communicate(timeout=TIMEOUT)
-                self.assertEqual(process.returncode, 1)
+                self.end_in_step(10, *PARITY, *EXPERTS, *begin, *saved)
                 result = train(*PARITY, *EXPERTS, *end, *saved)
                 self.assertIn("resumes after step 7 from ", result.stderr)
                 self.check_like(whole, folder, result.stdout)
@@ -72,6 +69,16 @@ class RecordTest(Case):
         experts = page.split("<h2>Experts</h2>")[1].split("<h2>")[0]
         self.assertIn("Steps up to 6", experts)
         self.assertIn("layer 1, expert 4:", experts)
+
+
+    def test_stages_record_the_load_of_the_experts_of_all_layers(self):
+        charts = []
+        for name, mesh in (("whole", ONE_DEVICE), ("stages", SHARED_IN_STAGES)):
+            train(*TINY, *EXPERTS, *mesh, "--precision", "float64", "--steps", 4, "--test-every", 4, "--run-dir", self.folder / name)
+            page = (self.folder / name / "report.html").read_text(encoding="utf-8")
+            charts.append(page.split("<h2>Experts</h2>")[1].split("<h2>")[0])
+        self.assertIn("layer 2, expert 4:", charts[0])
+        self.assertEqual(charts[1], charts[0])
 
 
 class UsageTest(UsageCase):

@@ -4,12 +4,12 @@
 import json
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, train
+from gpt_training import PARITY, TINY, Case, ParityCase, UsageCase, train
 
 ONE_DEVICE = []
 STAGES = ["--replicas", 2, "--mesh", "pipeline=2"]
 STAGES_AND_TENSOR = ["--replicas", 4, "--mesh", "pipeline=2,tensor=2"]
+STAGES_AND_CONTEXT = ["--replicas", 4, "--mesh", "pipeline=2,context=2"]
 SHARDED = ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 3]
 
 
@@ -24,6 +24,8 @@ class ParityTest(ParityCase):
 
     def test_other_axes_and_sharding(self):
         for name, layout in (("tensor", [*STAGES_AND_TENSOR, "--sequence-parallel", "--micro-batch-size", 1]),
+                             ("context", STAGES_AND_CONTEXT),
+                             ("four axes", ["--replicas", 16, "--mesh", "data=2,pipeline=2,context=2,tensor=2", "--sharding", 1]),
                              ("stage 1", ["--replicas", 4, "--mesh", "data=2,pipeline=2", "--sharding", 1]),
                              ("stage 3", [*SHARDED, "--recompute", "every_block"])):
             with self.subTest(name=name):
@@ -32,28 +34,20 @@ class ParityTest(ParityCase):
                 self.check_like_one_device(folder, output)
 
     def test_two_workers(self):
-        started = self.start_workers(2, *PARITY, "--mesh", "pipeline=2", "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, "--mesh", "pipeline=2", "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_killed_rank_ends_the_others_and_the_training_goes_on_on_other_meshes(self):
-        for rank, end in ((0, ONE_DEVICE), (1, STAGES_AND_TENSOR), (1, SHARDED)):
+        for rank, end in ((0, ONE_DEVICE), (1, STAGES_AND_TENSOR), (1, SHARDED), (1, STAGES_AND_CONTEXT)):
             with self.subTest(rank=rank, end=end):
                 folder = self.folder / f"{rank} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                started = self.start_workers(2, *PARITY, "--mesh", "pipeline=2", *saved, faults=f"kill@rank{rank}:step10")
-                for process in started:
-                    process.communicate(timeout=TIMEOUT)
-                codes = [process.returncode for process in started]
-                self.assertEqual(codes[rank], -9)
-                self.assertEqual(codes[1 - rank], 5)
+                self.kill_worker(rank, 10, *PARITY, "--mesh", "pipeline=2", *saved)
                 self.check_goes_on(saved, end)
 
     def test_a_checkpoint_of_one_device_goes_on_in_stages(self):
         saved = ["--save-every", "7 steps", "--backup-dir", self.folder / "saved"]
-        process = self.start(*PARITY, *saved, environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-        process.communicate(timeout=TIMEOUT)
+        self.end_in_step(10, *PARITY, *saved)
         self.check_goes_on(saved, STAGES)
 
 
@@ -91,10 +85,8 @@ class UsageTest(UsageCase):
                       self.refused("--pipeline-schedule", "gpipe"))
         self.assertIn("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only",
                       self.refused(*STAGES, "--stages-per-rank", 3))
-        self.assertIn("--experts 2: expected none with the axis pipeline of --mesh pipeline=2",
-                      self.refused(*STAGES, "--experts", 2))
-        self.assertIn("expected no axis context along which sequences are cut with the axis pipeline",
-                      self.refused("--replicas", 4, "--mesh", "pipeline=2,context=2", "--dropout", 0))
+        self.assertIn("--dropout 0.1: expected 0 with --mesh pipeline=2,context=2",
+                      self.refused(*STAGES_AND_CONTEXT, "--dropout", 0.1))
         self.assertIn("--pipeline-schedule", self.refused(*STAGES, "--pipeline-schedule", "fast"))
 
 

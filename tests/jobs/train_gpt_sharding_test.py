@@ -5,8 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, digests_of, test_losses, train, weights_of
+from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, digests_of, test_losses, train
 
 
 class ParityTest(ParityCase):
@@ -32,9 +31,7 @@ class ParityTest(ParityCase):
         self.check_like_one_device(self.folder, output)
 
     def test_two_workers(self):
-        started = self.start_workers(2, *PARITY, "--mesh", "shard=2", "--sharding", 3, "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, "--mesh", "shard=2", "--sharding", 3, "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_checkpoint_goes_on_in_every_other_layout(self):
@@ -48,16 +45,8 @@ class ParityTest(ParityCase):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                process = self.start(*PARITY, *layouts[begin], *saved,
-                                     environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-                process.communicate(timeout=TIMEOUT)
-                self.assertEqual(process.returncode, 1)
-                result = train(*PARITY, *layouts[end], *saved)
-                self.assertIn("resumes after step 7 from ", result.stderr)
-                self.assertEqual(test_losses(result.stdout), self.losses)
-                weights = weights_of(folder)
-                largest = max(abs(a - b) for name, values in weights.items() for a, b in zip(values, self.weights[name]))
-                self.assertLess(largest, 1e-12)
+                self.end_in_step(10, *PARITY, *layouts[begin], *saved)
+                self.check_goes_on(saved, layouts[end])
 
 
 class ResumeTest(Case):
@@ -89,9 +78,7 @@ class ResumeTest(Case):
         started[1].kill()
         _, said = started[0].communicate(timeout=TIMEOUT)
         self.assertEqual(started[0].returncode, 5, said)
-        started = self.start_workers(2, *training, "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        self.finish(*self.start_workers(2, *training, "--backup-dir", self.folder))
         self.assertEqual(digests_of(self.folder), expected)
 
 

@@ -3,8 +3,7 @@
 
 import unittest
 
-import workers
-from gpt_training import PARITY, TIMEOUT, TINY, Case, ParityCase, UsageCase, test_losses, train
+from gpt_training import PARITY, TINY, Case, ParityCase, UsageCase, test_losses, train
 
 ONE_DEVICE = []
 TENSOR = ["--replicas", 2, "--mesh", "tensor=2"]
@@ -39,15 +38,12 @@ class ParityTest(ParityCase):
                 self.check_like_one_device(folder, output)
 
     def test_workers_that_shard_what_is_cut(self):
-        started = self.start_workers(4, *PARITY, "--mesh", "shard=2,tensor=2", "--sharding", 3, "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0, 0, 0], outputs)
+        outputs = self.finish(*self.start_workers(4, *PARITY, "--mesh", "shard=2,tensor=2", "--sharding", 3,
+                                                  "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_two_workers(self):
-        started = self.start_workers(2, *PARITY, "--mesh", "tensor=2", "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, "--mesh", "tensor=2", "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
 
     def test_a_checkpoint_goes_on_on_every_other_mesh(self):
@@ -56,10 +52,7 @@ class ParityTest(ParityCase):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
-                process = self.start(*PARITY, *begin, *saved,
-                                     environment=workers.clean_environment() | {"LOCKSTEP_FAULTS": "throw@rank0:step10"})
-                process.communicate(timeout=TIMEOUT)
-                self.assertEqual(process.returncode, 1)
+                self.end_in_step(10, *PARITY, *begin, *saved)
                 self.check_goes_on(saved, end)
 
 

@@ -46,9 +46,7 @@ class ParityTest(ParityCase):
 
     def test_two_workers(self):
         # Worker 1 writes nothing, but every worker is started with the same flags.
-        started = self.start_workers(2, *PARITY, "--backup-dir", self.folder)
-        outputs = [process.communicate(timeout=TIMEOUT) for process in started]
-        self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+        outputs = self.finish(*self.start_workers(2, *PARITY, "--backup-dir", self.folder))
         self.check_like_one_device(self.folder, outputs[0][0])
         self.assertEqual(outputs[1][0], "")
 

@@ -5,12 +5,16 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
+import unittest
+
+import saved_state
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
@@ -20,6 +24,8 @@ OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SI
                 "SLURM_", "OMPI_", "PMIX_", "LOCKSTEP_LISTEN_FD", "LOCKSTEP_JOB_", "LOCKSTEP_RESTART_COUNT",
                 "LOCKSTEP_ADDRESS", "LOCKSTEP_CERTIFICATE", "LOCKSTEP_MUNGE")
 TOKEN = "0123456789abcdef" * 4
+# For a test that links between workers take no part in: it is the same over each transport.
+once = unittest.skipIf(os.environ.get("LOCKSTEP_SHARED_MEMORY") == "0", "tested with shared memory")
 # For the secret of jobs without a token.
 RUNTIME_FOLDER = tempfile.TemporaryDirectory()
 
@@ -27,6 +33,66 @@ RUNTIME_FOLDER = tempfile.TemporaryDirectory()
 def clean_environment():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
     return kept | {"XDG_RUNTIME_DIR": RUNTIME_FOLDER.name}
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class TrainingCase(unittest.TestCase):
+    """A test with a folder of its own, and trainings of `program` that end with it."""
+
+    program = None
+    limit = 300  # seconds
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *arguments, faults=None, environment=None):
+        """Starts the program, with a plan of faults if some are wanted."""
+        environment = environment or clean_environment()
+        if faults:
+            environment["LOCKSTEP_FAULTS"] = faults
+        process = subprocess.Popen([self.program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=environment)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        return process
+
+    def start_workers(self, num_workers, *arguments, faults=None):
+        """Starts workers with the same flags, as a launcher does."""
+        hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(num_workers))
+        token = {"LOCKSTEP_JOB_TOKEN": secrets.token_hex(32)}
+        return [self.start(*arguments, "--strategy", "multi_worker", "--worker-hosts", hosts, "--task-index", rank, faults=faults,
+                           environment=clean_environment() | token) for rank in range(num_workers)]
+
+    def finish(self, *processes, codes=None):
+        """Waits for processes with these exit codes, by default 0, and returns what each wrote to its output and errors."""
+        written = [process.communicate(timeout=self.limit) for process in processes]
+        self.assertEqual([process.returncode for process in processes], codes or [0] * len(processes), written)
+        return written
+
+    def check_weights(self, folder, expected, tolerance=1e-12):
+        """Checks the newest checkpoint's weights, relative to the largest of a tensor if that is more than 1."""
+        weights = saved_state.weights_of(folder)
+        self.assertEqual(list(weights), list(expected))
+        for name, values in weights.items():
+            self.assertEqual(len(values), len(expected[name]), name)
+            scale = max(1, max(map(abs, expected[name])))
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(values, expected[name])), tolerance * scale, name)
+
+    def end_in_step(self, step, *arguments):
+        """Trains until an error in this step."""
+        self.finish(self.start(*arguments, faults=f"throw@rank0:step{step}"), codes=[1])
+
+    def kill_worker(self, rank, step, *arguments):
+        """Trains with two workers until one of them kills itself in this step, by signal 9, and the other one ends by that."""
+        codes = [5, 5]
+        codes[rank] = -signal.SIGKILL
+        return self.finish(*self.start_workers(2, *arguments, faults=f"kill@rank{rank}:step{step}"), codes=codes)
 
 
 class Worker:

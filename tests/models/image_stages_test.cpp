@@ -1,6 +1,5 @@
 // Models of images that are cut into stages. Oracle: the same model on one device, which adds up the
 // gradients of the same micro-batches.
-#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -15,109 +14,19 @@
 #include "lockstep/models/batch_norm.h"
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
-#include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/parallel/pipeline.h"
-#include "lockstep/strategies/sharding/sharded_module.h"
+#include "lockstep/tests/models/staged_images.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/sanitizer.h"
-#include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
 #include "lockstep/training/metrics/loss_functions.h"
-#include "lockstep/training/state/training_state.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-
-constexpr double kCloseImages = 1e-12;
-constexpr int64_t kClasses = 5;
-
-struct CnnCase {
-  using Net = SimpleCnn;
-  static constexpr int64_t kImages = 11;  // which neither replicas nor micro-batches divide
-  static constexpr int64_t kChannels = 1, kSize = 9;
-  static Net make(const PartWrapper& wrap = {}) {
-    return SimpleCnn(SimpleCnnOptions{.num_classes = kClasses, .image_size = kSize}, wrap);
-  }
-};
-
-struct MobileNetCase {
-  using Net = MobileNetV2;
-  static constexpr int64_t kImages = 17;  // With few in a micro-batch, BatchNorm magnifies rounding.
-  static constexpr int64_t kChannels = 3, kSize = 33;
-  static MobileNetV2Options options() {
-    return {.num_classes = kClasses, .width_multiplier = 0.25, .dropout = 0};
-  }
-  static Net make(const PartWrapper& wrap = {}) { return MobileNetV2(options(), wrap); }
-};
-
-struct ImageLayout {
-  std::string mesh;
-  std::string schedule = "1f1b";
-  int micro_batches = 4;
-  int stage = 0;  ///< of ZeRO
-  double tolerance = kCloseImages;
-
-  int replicas() const { return mesh.find("data=2") == std::string::npos ? 1 : 2; }
-  std::string str() const {
-    return mesh + " by " + schedule + " in " + std::to_string(micro_batches) + " at stage " +
-           std::to_string(stage);
-  }
-};
-
-StrategyOptions image_strategy(const ImageLayout& layout) {
-  return {
-      .intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(layout.mesh), .sharding = {.stage = layout.stage}};
-}
-
-template <typename Case>
-typename Case::Net whole_images_net(const PartWrapper& wrap = {}) {
-  const auto generator = at::detail::createCPUGenerator(12);
-  const RankRandom apart(generator);  // Workers that are threads share the process's generator.
-  auto net = Case::make(wrap);
-  net->to(torch::kDouble);
-  return net;
-}
-
-template <typename Case>
-Pipeline staged_images_net(ReplicaContext& replica, const ImageLayout& layout) {
-  PartWrapper wrap;
-  if (layout.stage == 3) {
-    wrap = [options = along(replica.axis("data"))](const ModelPart& part) {
-      const auto unit = std::make_shared<ShardedModule>(part.module, options);
-      return WrappedPart{unit, [unit](const PartFunction& function, const torch::Tensor& x) {
-                           return unit->call(function, x);
-                         }};
-    };
-  }
-  const auto net = whole_images_net<Case>(wrap);
-  return Pipeline(replica.axis("pipeline"), net.ptr(), net->blocks(),
-                  PipelineOptions{.schedule = layout.schedule, .micro_batches = layout.micro_batches});
-}
-
-template <typename Case>
-Example images_of_step(int step) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 + step));
-  const auto images = torch::randn({Case::kImages, Case::kChannels, Case::kSize, Case::kSize}, generator,
-                                   torch::dtype(torch::kDouble));
-  return {images, (torch::arange(Case::kImages) * 3 + step).remainder(kClasses)};
-}
-
-/// Part number `index` of `count` parts of about equal size.
-Example part_of_images(const Example& all, int index, int count) {
-  const int64_t size = all.data.size(0);
-  const int64_t begin = size * index / count;
-  const int64_t length = size * (index + 1) / count - begin;
-  return {all.data.narrow(0, begin, length), all.target.narrow(0, begin, length)};
-}
-
-torch::optim::SGD image_sgd(const std::vector<torch::Tensor>& parameters) {
-  return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
-}
 
 template <typename Model>
 struct ImageRun {
@@ -148,18 +57,6 @@ ImageRun<typename Case::Net> trained_whole_net(const ImageLayout& layout, int st
     run.losses.push_back(sum);
   }
   return run;
-}
-
-template <typename Case>
-std::pair<double, double> staged_images_step(ReplicaContext& replica, Pipeline& model, torch::optim::SGD& sgd,
-                                             int step) {
-  sgd.zero_grad();
-  const auto shard = part_of_images(images_of_step<Case>(step), replica.replica_id(), replica.num_replicas());
-  const auto result = model->forward_backward(replica, shard.data, shard.target, {.losses = cross_entropy});
-  TORCH_CHECK(result.losses.sizes() == shard.target.sizes());
-  TORCH_CHECK(result.outputs.sizes() == at::IntArrayRef({shard.data.size(0), kClasses}));
-  const auto norm = replica.apply_gradients(sgd, {.clip_norm = 1});
-  return {result.losses.sum().template item<double>() / Case::kImages, norm.template item<double>()};
 }
 
 /// Returns the largest difference of a rank's tensors from its parts of those of the whole model.
@@ -347,99 +244,6 @@ TEST(ImageStagesTest, MistakesAreRefused) {
               }),
               HasSubstr("[Pipeline] expected each parameter of the model in a block, but none has "
                         "classifier.1.weight"));
-}
-
-/// A training whose state can be saved: a whole model on a mesh without stages, else a Pipeline.
-template <typename Model>
-struct SavedImages {
-  template <typename Make>
-  SavedImages(const ImageLayout& layout, const Make& make)
-      : strategy(cpu_devices(parse_mesh(layout.mesh).size()), image_strategy(layout)),
-        model(strategy.scope(make)),
-        sgd(strategy.scope([&](ReplicaContext& replica) { return image_sgd(model[replica]->parameters()); })),
-        state(strategy) {
-    state.add_model(model);
-    state.add_optimizer("sgd", sgd);
-  }
-
-  MirroredStrategy strategy;
-  Mirrored<Model> model;
-  Mirrored<torch::optim::SGD> sgd;
-  TrainingState state;
-};
-
-NamedTensors tensors_of_images(const std::string& path) {
-  NamedTensors tensors;
-  const StateValue state = load_state_file(path);
-  for (const char* part : {"model", "optimizers"}) {
-    visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
-                  [&](const std::string& name, const torch::Tensor& tensor) {
-                    tensors.emplace_back(std::string(part) + " " + name, tensor);
-                  });
-  }
-  return tensors;
-}
-
-void expect_equal_files(const std::string& path, const std::string& expected, double tolerance = 0) {
-  const auto own = tensors_of_images(path);
-  const auto others = tensors_of_images(expected);
-  ASSERT_EQ(own.size(), others.size());
-  for (size_t i = 0; i < own.size(); ++i) {
-    EXPECT_EQ(own[i].first, others[i].first);
-    EXPECT_TRUE(own[i].second.sizes() == others[i].second.sizes() &&
-                torch::allclose(own[i].second, others[i].second, 0, tolerance))
-        << own[i].first;
-  }
-}
-
-template <typename Case>
-void expect_checkpoints_that_move(const std::vector<ImageLayout>& layouts) {
-  using Net = typename Case::Net;
-  const TemporaryFolder folder;
-  const std::string of_whole = folder.path() + "/whole.pt", again = folder.path() + "/again.pt";
-  SavedImages<Net> whole({"data=1"}, [&](ReplicaContext&) { return whole_images_net<Case>(); });
-  for (int step = 0; step < 2; ++step) {
-    whole.strategy.run(
-        [&](ReplicaContext& replica, Net& net, torch::optim::SGD& sgd) {
-          sgd.zero_grad();
-          const auto all = images_of_step<Case>(step);
-          for (int i = 0; i < 4; ++i) {
-            const auto micro = part_of_images(all, i, 4);
-            (cross_entropy(net->forward(micro.data), micro.target).sum() / Case::kImages).backward();
-          }
-          replica.apply_gradients(sgd, {.clip_norm = 1});
-        },
-        whole.model, whole.sgd);
-  }
-  whole.state.save(of_whole, {});
-  ASSERT_GT(tensors_of_images(of_whole).size(), 2 * whole.model.primary()->parameters().size() - 1);
-  for (const auto& layout : layouts) {
-    SCOPED_TRACE(layout.str());
-    SavedImages<Pipeline> staged(
-        layout, [&](ReplicaContext& replica) { return staged_images_net<Case>(replica, layout); });
-    for (int step = 0; step < 2; ++step)
-      staged.strategy.run(staged_images_step<Case>, staged.model, staged.sgd, step);
-    const std::string of_staged = folder.path() + "/staged.pt";
-    staged.state.save(of_staged, {});
-    if (layout.replicas() == 1) expect_equal_files(of_staged, of_whole, kCloseImages);
-    SavedImages<Net> other({"data=1"}, [&](ReplicaContext&) { return whole_images_net<Case>(); });
-    other.state.load(of_staged);
-    other.state.save(again, {});
-    expect_equal_files(again, of_staged);
-    staged.state.load(of_whole);
-    staged.state.save(again, {});
-    expect_equal_files(again, of_whole);
-  }
-}
-
-TEST(ImageStagesTest, CheckpointsOfStagesAreReadByOneDeviceAndBack) {
-  expect_checkpoints_that_move<CnnCase>({{"pipeline=2"}, {"data=2,pipeline=3", "1f1b", 4, 1}});
-  expect_checkpoints_that_move<MobileNetCase>(
-      few_if_sanitized<ImageLayout>({{"pipeline=2"},
-                                     {"data=2,pipeline=2", "1f1b", 4, 1},
-                                     {"pipeline=4"},
-                                     {"data=2,pipeline=2", "1f1b", 4, 3}},
-                                    1));
 }
 
 }  // namespace

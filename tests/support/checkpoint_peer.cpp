@@ -5,6 +5,10 @@
 //   checkpoint_peer logits WEIGHTS IMAGES OUT    writes mobilenet_v2's outputs for the tensor "images"
 //
 // and the others that run() lists.
+//
+//   checkpoint_peer serve                        runs the commands that its input's lines hold, with tabs
+//   between
+//                                                the words, since its start takes longer than most of them
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -18,6 +22,7 @@
 
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -189,12 +194,31 @@ int run(const std::vector<std::string>& arguments) {
   return 0;
 }
 
+/// Answers each command with what it prints, or the message of its failure, and a line that says how it
+/// ended.
+int serve() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::vector<std::string> words;
+    std::istringstream text(line);
+    for (std::string word; std::getline(text, word, '\t');) words.push_back(word);
+    try {
+      if (const int code = run(words); code != 0) return code;
+      std::cout << "\4done" << std::endl;
+    } catch (const std::exception& error) {
+      std::cout << error.what() << "\n\4failed" << std::endl;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::run({argv + 1, argv + argc});
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    return arguments == std::vector<std::string>{"serve"} ? lockstep::serve() : lockstep::run(arguments);
   } catch (const std::exception& error) {
     std::cerr << error.what() << std::endl;
     return 1;

@@ -4,7 +4,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -134,9 +136,20 @@ class Trainer {
   torch::Tensor predict(DistributedDataset<B>& batches) {
     const Evaluating evaluating(model_);
     std::vector<torch::Tensor> outputs;
-    for (const auto& batch : batches) {
-      outputs.push_back(
-          strategy_.gather(strategy_.run(detail::predict_step<Model, B>, model_, settings(), batch)).cpu());
+    if constexpr (detail::StreamsBatches<Model>) {
+      for_groups(batches, [&](const std::vector<PerReplica<B>>& group) {
+        const auto first = static_cast<int64_t>(outputs.size());
+        const auto results =
+            strategy_.run(detail::predict_stream<Model, B>, model_, settings(), first, shards_of(group));
+        for (size_t i = 0; i < group.size(); ++i)
+          outputs.push_back(strategy_.gather(results.map([i](const auto& all) { return all[i]; })).cpu());
+        return true;
+      });
+    } else {
+      for (const auto& batch : batches) {
+        outputs.push_back(
+            strategy_.gather(strategy_.run(detail::predict_step<Model, B>, model_, settings(), batch)).cpu());
+      }
     }
     if (outputs.empty()) throw InvalidArgument("[predict] expected at least one batch, but got none");
     return torch::cat(outputs);
@@ -201,6 +214,7 @@ class Trainer {
 
   Mirrored<State> make_state(const LossFunction& loss, const MetricList& metrics) {
     auto compute = options_.compute;
+    const bool has_default_compute = !compute;
     if (!compute) {
       if constexpr (detail::HasDataAndTarget<Batch>) {
         compute = [loss](ReplicaContext&, Model& model, const Batch& batch) {
@@ -212,7 +226,11 @@ class Trainer {
       }
     }
     return strategy_.scope([&](ReplicaContext&) {
-      return State{compute, options_.train_step, options_.forward_backward, StepMeters{.metrics = metrics}};
+      return State{.compute = compute,
+                   .train_step = options_.train_step,
+                   .forward_backward = options_.forward_backward,
+                   .loss = has_default_compute ? loss : LossFunction(),
+                   .meters = StepMeters{.metrics = metrics}};
     });
   }
 
@@ -246,15 +264,54 @@ class Trainer {
     return results;
   }
 
+  /// Calls `use` with a few batches at a time, until it returns false.
+  template <typename B, typename Use>
+  static void for_groups(DistributedDataset<B>& batches, const Use& use) {
+    std::vector<PerReplica<B>> group;
+    for (const auto& batch : batches) {
+      group.push_back(batch);
+      if (group.size() < detail::kStreamedBatches) continue;
+      if (!use(group)) return;
+      group.clear();
+    }
+    if (!group.empty()) use(group);
+  }
+
+  /// Returns each replica's shards of the batches.
+  template <typename B>
+  static PerReplica<std::vector<B>> shards_of(const std::vector<PerReplica<B>>& group) {
+    std::vector<std::vector<B>> shards(group.front().local_values().size());
+    for (const auto& batch : group) {
+      for (size_t i = 0; i < shards.size(); ++i) shards[i].push_back(batch.local_values()[i]);
+    }
+    return {std::move(shards), group.front().devices()};
+  }
+
   /// Calls `on_step(steps, examples)` after every step; ends early if it returns false.
   Evaluation evaluate(Batches& batches, const std::function<bool(int64_t, int64_t)>& on_step) {
     const Evaluating evaluating(model_);
     reset(test_state_);
     int64_t steps = 0, examples = 0;
-    for (const auto& batch : batches) {
-      strategy_.run(test_step_, model_, test_state_, settings(), batch);
+    const auto count = [&](const PerReplica<Batch>& batch) {
       examples += batch.batch_sizes()->global;
-      if (!on_step(++steps, examples)) break;
+      return on_step(++steps, examples);
+    };
+    bool is_streamed = false;
+    if constexpr (detail::StreamsBatches<Model> && detail::HasDataAndTarget<Batch>) {
+      is_streamed = !options_.compute && !options_.cuda_graph;
+      if (is_streamed) {
+        for_groups(batches, [&](const std::vector<PerReplica<Batch>>& group) {
+          strategy_.run(detail::test_stream<Model, Batch>, model_, test_state_, settings(), steps,
+                        shards_of(group));
+          return std::all_of(group.begin(), group.end(), count);
+        });
+      }
+    }
+    if (!is_streamed) {
+      for (const auto& batch : batches) {
+        strategy_.run(test_step_, model_, test_state_, settings(), batch);
+        if (!count(batch)) break;
+      }
     }
     if (steps == 0) throw InvalidArgument("[evaluate] expected at least one batch, but got none");
     auto results = results_of(test_state_, /*all_workers=*/true);

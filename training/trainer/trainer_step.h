@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "lockstep/runtime/replicas/replica_context.h"
 #include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/nn/losses.h"
+#include "lockstep/strategies/parallel/pipeline_block.h"
 #include "lockstep/training/trainer/step_error.h"
 #include "lockstep/training/trainer/step_meters.h"
 #include "lockstep/training/trainer/step_outputs.h"
@@ -62,6 +64,7 @@ struct StepState {
   ComputeStep<Model, Batch> compute;
   TrainStep<Model, Batch> train_step;              // if empty, the step is compute, backward, apply
   ForwardBackward<Model, Batch> forward_backward;  // if not empty, in place of compute and backward
+  LossFunction loss;                               // of compute; empty if compute is the user's
   StepMeters meters;
   template <typename Visit>
   void for_each_tensor(const Visit& visit) const {
@@ -69,15 +72,33 @@ struct StepState {
   }
 };
 
-/// Returns the model's outputs for a batch's data, or for the batch itself if it is a tensor.
-template <typename Model, typename Batch>
-torch::Tensor forward(Model& model, const Batch& batch) {
+/// Returns a batch's data, or the batch itself if it is a tensor.
+template <typename Batch>
+const torch::Tensor& data_of(const Batch& batch) {
   if constexpr (std::is_same_v<Batch, torch::Tensor>) {
-    return model->forward(batch);
+    return batch;
   } else {
-    return model->forward(batch.data);
+    return batch.data;
   }
 }
+
+/// Returns the model's outputs for a batch.
+template <typename Model, typename Batch>
+torch::Tensor forward(Model& model, const Batch& batch) {
+  return model->forward(data_of(batch));
+}
+
+/// Models that compute several batches in less time than one after another, such as a Pipeline.
+template <typename Model>
+concept StreamsBatches =
+    requires(Model& model, const PipelineInputs& inputs,
+             const std::function<void(size_t batch, const torch::Tensor& result)>& take) {
+  model->stream(inputs, take);
+};
+
+/// Batches that such a model gets at once. Ranks of p stages and m micro-batches then wait at most for
+/// (p - 1) / (8 m + p - 1) of the time.
+inline constexpr size_t kStreamedBatches = 8;
 
 /// Returns the outputs of a step with the losses of whole examples, without gradients. If the ranks of a
 /// replica have different tokens of the same examples, each has computed the losses of its own, and this
@@ -185,6 +206,39 @@ torch::Tensor predict_step(ReplicaContext& replica, Model& model, const StepSett
     const auto cast = replica.autocast(settings.autocast);
     return forward(model, shard);
   });
+}
+
+/// Calls `take` with the model's outputs for each of the shards, which belong to batches from `first_batch`
+/// on.
+template <typename Model, typename Batch, typename Take>
+void stream_shards(const char* step, ReplicaContext& replica, Model& model, const StepSettings& settings,
+                   int64_t first_batch, const std::vector<Batch>& shards, const Take& take) {
+  with_step_errors(step, replica, shards.front(), [&] {
+    const auto cast = replica.autocast(settings.autocast);
+    PipelineInputs inputs{.batches = {}, .first_number = first_batch};
+    for (const auto& shard : shards) inputs.batches.push_back(data_of(shard));
+    model->stream(inputs, take);
+  });
+}
+
+template <typename Model, typename Batch>
+void test_stream(ReplicaContext& replica, Model& model, StepState<Model, Batch>& state,
+                 const StepSettings& settings, const int64_t& first_batch, const std::vector<Batch>& shards) {
+  stream_shards(
+      "an evaluation of several batches", replica, model, settings, first_batch, shards,
+      [&](size_t batch, const torch::Tensor& outputs) {
+        const auto& target = shards[batch].target;
+        state.meters.update(with_whole_losses(replica, {state.loss(outputs, target), outputs, target}));
+      });
+}
+
+template <typename Model, typename Batch>
+std::vector<torch::Tensor> predict_stream(ReplicaContext& replica, Model& model, const StepSettings& settings,
+                                          const int64_t& first_batch, const std::vector<Batch>& shards) {
+  std::vector<torch::Tensor> all;
+  stream_shards("a prediction of several batches", replica, model, settings, first_batch, shards,
+                [&](size_t, const torch::Tensor& outputs) { all.push_back(outputs); });
+  return all;
 }
 
 }  // namespace detail

@@ -77,8 +77,11 @@ MeasuredTraining measure(const CompareOptions& options, const TrainOptions& work
   TrainPlan plan = make_plan(work, strategy.num_replicas_in_sync(), size_of(data.train));
   plan_image_stages(strategy, work, plan);
   if (plan.num_stages > 1) {
+    const ImageStages stages{.plan = plan,
+                             .num_classes = data.num_classes,
+                             .costs = image_stage_costs(work, plan, data.num_classes, strategy)};
     return train_and_measure<Pipeline>(options, work, strategy, data, [&](ReplicaContext& replica) {
-      return make_image_stages(work, plan, data.num_classes, strategy, replica);
+      return make_image_stages(work, stages, strategy, replica);
     });
   }
   if (work.model == ModelKind::kSimpleCnn) {

@@ -49,8 +49,8 @@ torch::Tensor measured_token_step(ReplicaContext& replica, Gpt& model, GptOptimi
     scaler.update();
   };
   if (model->stages() != nullptr) {
-    const auto losses =
-        model->forward_backward(replica, shard.data, shard.target, autocast_dtype(step.precision), &scaler);
+    const auto losses = model->forward_backward(
+        replica, shard.data, shard.target, {.autocast = autocast_dtype(step.precision), .scaler = &scaler});
     apply();
     return compute_average_loss(replica, losses);
   }

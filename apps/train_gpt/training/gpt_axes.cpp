@@ -78,10 +78,6 @@ void plan_pipeline(const Strategy& strategy, const GptTrainOptions& options, Gpt
   const Mesh& mesh = strategy.mesh();
   if (axis_of_pipeline(mesh).empty()) return refuse_schedule_without_stages(mesh, options);
   if (options.cuda_graph) refuse_with_stages(mesh, "--cuda-graph", "no CUDA graph");
-  if (plan.model.num_experts > 0)
-    refuse_with_stages(mesh, c10::str("--experts ", plan.model.num_experts), "none");
-  if (const auto tokens = axis_of_tokens(mesh); !tokens.empty())
-    refuse_with_stages(mesh, "--mesh " + mesh.str(), "no axis " + tokens + " along which sequences are cut");
   // The embeddings and the head are parts, too.
   const int64_t stages = num_stages(mesh, options);
   if (plan.model.num_layers + 2 < stages) {

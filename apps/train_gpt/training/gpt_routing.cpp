@@ -6,18 +6,22 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
+
 namespace lockstep::apps {
 namespace {
 
-/// Returns what all replicas have counted, int64 [2, layers, experts]: choices, and those that were dropped.
+/// Returns what all replicas have counted in all of their layers, int64 [2, layers, experts]: choices, and
+/// those that were dropped.
 torch::Tensor counts_of_all(ReplicaContext& replica, Gpt& model) {
   std::vector<torch::Tensor> loads, dropped;
   for (auto& of_layer : model->routing_statistics(/*reset=*/true)) {
     loads.push_back(of_layer.load);
     dropped.push_back(of_layer.dropped);
   }
-  const auto own = torch::stack({torch::stack(loads), torch::stack(dropped)});
-  return replica.all_reduce(ReduceOp::kSum, own.to(replica.device())).cpu();
+  auto counts = torch::stack({torch::stack(loads), torch::stack(dropped)}).to(replica.device());
+  if (model->stages() != nullptr) counts = replica.axis(kPipelineAxis).all_reduce(ReduceOp::kSum, counts);
+  return replica.all_reduce(ReduceOp::kSum, counts).cpu();
 }
 
 }  // namespace

@@ -35,26 +35,22 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model_options) {
 
 Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy& strategy,
              ReplicaContext& replica) {
-  const GptOptions& model_options = plan.model;
   const std::string stages = axis_of_pipeline(strategy.mesh());
   const std::string parts = axis_of_parts(strategy.mesh());
   const std::string tokens = axis_of_tokens(strategy.mesh());
   const std::string experts = axis_of_experts(strategy.mesh());
-  const ReplicaAxis* expert_axis = experts.empty() ? nullptr : &replica.axis(experts);
-  const auto units = sharded_parts(strategy, replica);
-  if (parts.empty() && tokens.empty() && stages.empty())
-    return prepared(options, Gpt(model_options, units, expert_axis));
   GptAxes axes{.context_method = options.context_attention == GptContextAttention::kAllToAll
                                      ? ContextMethod::kAllToAll
                                      : ContextMethod::kRing};
   if (!parts.empty()) axes.parts = &replica.axis(parts);
   if (!tokens.empty()) axes.tokens = &replica.axis(tokens);
+  if (!experts.empty()) axes.experts = &replica.axis(experts);
   if (!stages.empty()) {
     axes.stages = &replica.axis(stages);
     axes.pipeline = pipeline_options(options, plan.micro_batches);
   }
-  const GptCutOptions cut{.shard_sequence = options.sequence_parallel, .experts = expert_axis};
-  return prepared(options, Gpt(model_options, axes, cut, units));
+  const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
+  return prepared(options, Gpt(plan.model, axes, cut, sharded_parts(strategy, replica)));
 }
 
 torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch) {
@@ -69,6 +65,15 @@ torch::Tensor sequence_losses(Gpt& model, const Example& batch) {
   const auto losses = model->losses(batch.data, batch.target);
   const int64_t length = batch.data.size(1);
   return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
+}
+
+torch::Tensor train_stages(const GptTrainOptions& options, ReplicaContext& replica, Gpt& model,
+                           const Example& batch, const BackwardOptions& how) {
+  return model->forward_backward(replica, batch.data, batch.target,
+                                 {.balance_loss = options.balance_loss,
+                                  .z_loss = options.router_z_loss,
+                                  .autocast = how.autocast,
+                                  .scaler = how.scaler});
 }
 
 DistributeOptions gpt_batches(const GptTrainOptions& options, const GptPlan& plan) {

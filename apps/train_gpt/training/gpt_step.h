@@ -9,6 +9,7 @@
 #include "lockstep/strategies/core/strategy.h"
 #include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/input/indexed_source.h"
+#include "lockstep/training/trainer/trainer_step.h"
 
 namespace lockstep::apps {
 
@@ -30,6 +31,11 @@ torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const E
 /// Returns the mean cross entropy of each sequence's tokens, [B], in nats. If the ranks of a replica have
 /// different tokens of the sequences, returns their parts of it, which add up.
 torch::Tensor sequence_losses(Gpt& model, const Example& batch);
+
+/// Goes forward and backward through a model in stages, with the gradients of trained_losses(), and returns
+/// its losses.
+torch::Tensor train_stages(const GptTrainOptions& options, ReplicaContext& replica, Gpt& model,
+                           const Example& batch, const BackwardOptions& how);
 
 /// Returns how the sequences to train on make up the global batches.
 DistributeOptions gpt_batches(const GptTrainOptions& options, const GptPlan& plan);

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
+#include "lockstep/apps/shared/session/pipeline_step_times.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/train_gpt/training/gpt_optimizer.h"
-#include "lockstep/apps/train_gpt/training/gpt_pipeline_times.h"
 #include "lockstep/apps/train_gpt/training/gpt_routing.h"
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
@@ -48,11 +48,10 @@ History train_gpt(const GptTraining& training) {
   const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing, on_pipeline] =
       training;
   const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
-  const ForwardBackward<Gpt, Example> train_stages = [](ReplicaContext& replica, Gpt& model,
-                                                        const Example& batch, const BackwardOptions& how) {
-    return StepOutputs{
-        .losses = model->forward_backward(replica, batch.data, batch.target, how.autocast, how.scaler)};
-  };
+  const ForwardBackward<Gpt, Example> forward_backward =
+      [&options](ReplicaContext& replica, Gpt& model, const Example& batch, const BackwardOptions& how) {
+        return StepOutputs{.losses = train_stages(options, replica, model, batch, how)};
+      };
   Trainer<Gpt> trainer(
       strategy, [&](ReplicaContext& replica) { return make_gpt(options, plan, strategy, replica); },
       [&](Gpt& model) { return make_gpt_optimizer(options, model); }, cross_entropy, {},
@@ -62,7 +61,7 @@ History train_gpt(const GptTraining& training) {
            [&](ReplicaContext&, Gpt& model, const Example& batch) {
              return StepOutputs{.losses = trained_losses(options, model, batch)};
            },
-       .forward_backward = has_stages ? train_stages : ForwardBackward<Gpt, Example>()});
+       .forward_backward = has_stages ? forward_backward : ForwardBackward<Gpt, Example>()});
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
@@ -76,7 +75,10 @@ History train_gpt(const GptTraining& training) {
                    .micro_batches = has_stages ? 1 : plan.micro_batches};
   if (plan.model.num_experts > 0)
     fit.callbacks.insert(fit.callbacks.begin(), std::make_shared<GptRouting>(trainer.model(), on_routing));
-  if (has_stages) fit.callbacks.push_back(std::make_shared<GptPipelineTimes>(trainer.model(), on_pipeline));
+  if (has_stages) {
+    const auto stages = trainer.model().map([](const Gpt& model) { return model.ptr()->stages(); });
+    fit.callbacks.push_back(std::make_shared<PipelineStepTimes>(stages, on_pipeline));
+  }
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   return trainer.fit(batches, fit);

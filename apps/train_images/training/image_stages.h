@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "lockstep/apps/train_images/data/image_data.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 #include "lockstep/runtime/replicas/replica_context.h"
@@ -9,16 +12,30 @@
 
 namespace lockstep::apps {
 
+/// Throws UsageError for flags and axes that do not go together with an axis pipeline of the mesh, for flags
+/// that need it if there is none, for another axis along which models are cut, for more stages than the model
+/// has blocks, and for micro-batches that the schedule cannot share. It needs no data.
+void check_image_stages(const Strategy& strategy, const TrainOptions& options);
+
 /// Decides the stages of the model and the micro-batches of a step if the mesh has an axis pipeline; see
-/// micro_batches_of_stages(). Throws UsageError for flags and axes that do not go together with it, for flags
-/// that need it if there is none, for another axis along which models are cut, and for more stages than the
-/// model has blocks.
+/// micro_batches_of_stages(). Throws as check_image_stages().
 void plan_image_stages(const Strategy& strategy, const TrainOptions& options, TrainPlan& plan);
 
-/// Makes the chosen model for `num_classes` classes as a Pipeline along that axis, cut so that stages have
-/// about equally many multiplications.
-Pipeline make_image_stages(const TrainOptions& options, const TrainPlan& plan, int64_t num_classes,
-                           const Strategy& strategy, ReplicaContext& replica);
+/// Returns the costs of the model's blocks, by which it is cut into stages: their multiplications, or the
+/// seconds that they take. These are measured in a run of the strategy, and the same on all workers.
+std::vector<double> image_stage_costs(const TrainOptions& options, const TrainPlan& plan, int64_t num_classes,
+                                      Strategy& strategy);
+
+/// How a model of images is cut into stages.
+struct ImageStages {
+  const TrainPlan& plan;
+  int64_t num_classes = 0;
+  std::vector<double> costs;  ///< see image_stage_costs()
+};
+
+/// Makes the chosen model as a Pipeline along that axis.
+Pipeline make_image_stages(const TrainOptions& options, const ImageStages& stages, const Strategy& strategy,
+                           ReplicaContext& replica);
 
 /// Goes forward and backward through the cross entropies of a shard of the batch.
 StepOutputs train_image_stages(ReplicaContext& replica, Pipeline& model, const Example& shard,

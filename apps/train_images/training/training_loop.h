@@ -19,11 +19,17 @@
 
 namespace lockstep::apps {
 
-/// Trains one model, by `forward_backward` unless it is empty. An epoch is a fixed number of steps of an
-/// endless stream of batches.
+/// The rest of a training of a model that computes in its own way.
+template <typename Model>
+struct OwnComputation {
+  ForwardBackward<Model, Example> forward_backward;            ///< Empty: forward, the losses, and backward.
+  std::function<Callbacks(const Mirrored<Model>&)> callbacks;  ///< Empty: no more than those of the run.
+};
+
+/// Trains one model. An epoch is a fixed number of steps of an endless stream of batches.
 template <typename Model>
 History train_model(const TrainingRun& run, const std::function<Model(ReplicaContext&)>& make_model,
-                    const ForwardBackward<Model, Example>& forward_backward = {}) {
+                    const OwnComputation<Model>& own = {}) {
   const auto& options = run.options;
   const auto dtype = parameter_dtype(options.precision);
   const auto make_in_dtype = [&](ReplicaContext& replica) {
@@ -39,7 +45,7 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                          {.autocast = autocast_dtype(options.precision),
                           .cuda_graph = options.cuda_graph,
                           .evaluation_metrics = {{"confusion", ConfusionMatrix(run.data.num_classes)}},
-                          .forward_backward = forward_backward});
+                          .forward_backward = own.forward_backward});
   if (!options.init_weights.empty())
     run.on_weights(init_weights(trainer.model(), options.init_weights, {.strict = options.strict}));
   run.on_start(*trainer.model().primary());
@@ -60,12 +66,14 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                    .steps_per_epoch = run.plan.steps_per_epoch,
                    .validation = test_images,
                    .callbacks = run.callbacks,
-                   .micro_batches = forward_backward ? 1 : run.plan.micro_batches};
+                   .micro_batches = own.forward_backward ? 1 : run.plan.micro_batches};
   if (run.plan.refreshes_batch_norm) {
     fit.callbacks.push_back(refresh_batch_norm(trainer.model(), batches_of(run.data.train, options.seed),
                                                {.max_batches = std::min(run.plan.steps_per_epoch, kFewSteps),
                                                 .autocast = autocast_dtype(options.precision)}));
   }
+  if (own.callbacks)
+    for (auto& callback : own.callbacks(trainer.model())) fit.callbacks.push_back(callback);
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
   auto history = trainer.fit(images, fit);
   if (run.is_recorded && !run.is_interrupted()) record_misclassified(run, trainer.predict(test_images));

@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kRoutingColumns = 2;
+
 /// Returns the product with a layer's weights alone: several layers that are cut may share an input, which
 /// to_parts() copies once.
 template <typename Layer>
@@ -70,6 +72,15 @@ torch::Tensor dropout_in(const GptPass& pass, const torch::Tensor& x, double pro
   if (pass.shards == nullptr) return torch::dropout(x, probability, /*train=*/true);
   const RankRandom own = pass.shards->rank_random();
   return torch::dropout(x, probability, /*train=*/true);
+}
+
+torch::Tensor with_routing_columns(const torch::Tensor& features) {
+  return torch::constant_pad_nd(features, {0, kRoutingColumns});
+}
+
+RoutedFeatures split_routing(const torch::Tensor& x) {
+  auto parts = x.split_with_sizes({x.size(-1) - kRoutingColumns, kRoutingColumns}, -1);
+  return {std::move(parts[0]), std::move(parts[1])};
 }
 
 GptBlockImpl::GptBlockImpl(const GptOptions& options, size_t layer) : options_(options), layer_(layer) {
@@ -197,7 +208,10 @@ MixtureOutput GptBlockImpl::mix(const torch::Tensor& x, const GptPass& pass) con
   return mixed;
 }
 
-torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass) {
+torch::Tensor GptBlockImpl::forward(const torch::Tensor& input, const GptPass& pass) {
+  RoutedFeatures given{.features = input, .routing = {}};
+  if (pass.collects_routing) given = split_routing(input);
+  const torch::Tensor& x = given.features;
   const auto dropout = [&](const torch::Tensor& added) {
     return dropout_in(pass, added, options_.residual_dropout);
   };
@@ -210,8 +224,8 @@ torch::Tensor GptBlockImpl::forward(const torch::Tensor& x, const GptPass& pass)
   const auto mixed = mix(mlp_input, pass);
   const auto output = attended + dropout(mixed.output);
   if (!pass.collects_routing) return output;
-  const auto columns = torch::stack({mixed.balance_loss, mixed.z_loss}, -1).unsqueeze(1);
-  return torch::cat({output, columns.expand({-1, output.size(1), -1}).to(output.scalar_type())}, -1);
+  const auto losses = torch::stack({mixed.balance_loss, mixed.z_loss}, -1).unsqueeze(1);
+  return torch::cat({output, given.routing + losses.to(given.routing.scalar_type())}, -1);
 }
 
 }  // namespace lockstep

@@ -30,7 +30,8 @@ struct GptPass {
   torch::Tensor mask;  ///< see AttentionOptions
   bool is_causal = true;
   bool is_training = false;
-  /// Whether blocks with experts append two columns to their result: see GptBlockImpl::forward().
+  /// Whether blocks have experts and take and return columns of their routers' losses: see
+  /// with_routing_columns().
   bool collects_routing = false;
   GptCache* cache = nullptr;  ///< null: the tokens see each other alone
   /// The axis along which each rank has a shard of the sequence between layers that are cut; null: the whole.
@@ -48,8 +49,16 @@ torch::Tensor normalize(const torch::Tensor& x, const LayerWeights& norm, const 
 /// Drops features in training: the same on all ranks, or each rank's own of its shard.
 torch::Tensor dropout_in(const GptPass& pass, const torch::Tensor& x, double probability);
 
-/// Number of columns that a block appends if it collects routing.
-inline constexpr int64_t kRoutingColumns = 2;
+/// Features, and the sums of the losses of the routers that they came from: balance losses and z-losses of
+/// each sequence, the same for each of its tokens.
+struct RoutedFeatures {
+  torch::Tensor features;  ///< [B, T, width]
+  torch::Tensor routing;   ///< [B, T, 2]
+};
+/// Returns features with columns for the losses of routers, 0 so far: [B, T, width + 2]. What calls blocks
+/// takes one tensor and returns one, as do the stages of a pipeline.
+torch::Tensor with_routing_columns(const torch::Tensor& features);
+RoutedFeatures split_routing(const torch::Tensor& x);
 
 /// A layer of a Gpt: x plus attention(norm(x)), and that plus mlp(norm(that)), or a mixture of experts in the
 /// MLP's place.
@@ -67,10 +76,9 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   void cut(const ReplicaAxis& axis);
   /// Keeps this rank's experts only, as cut() does for heads. The layer must have experts.
   void cut_experts(const ReplicaAxis& axis) { experts_->cut(axis); }
-  /// Maps [B, T, width], or this rank's shard of it, to the same shape. A block with experts appends the
-  /// balance loss and the z-loss of each sequence, to each of its tokens, if the pass collects them: what
-  /// calls blocks takes one tensor and returns one.
-  torch::Tensor forward(const torch::Tensor& x, const GptPass& pass);
+  /// Maps [B, T, width], or this rank's shard of it, to the same shape. If the pass collects routing, both
+  /// have columns of losses, to which the block adds those of its router.
+  torch::Tensor forward(const torch::Tensor& input, const GptPass& pass);
   /// Returns null if the layer has one MLP.
   MixtureOfExpertsImpl* experts() const { return experts_.is_empty() ? nullptr : experts_.ptr().get(); }
 

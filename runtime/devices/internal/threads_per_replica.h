@@ -9,4 +9,7 @@ namespace lockstep {
 /// several processes if the user has not.
 int threads_per_replica(int num_replicas);
 
+/// Returns whether OMP_NUM_THREADS decides it.
+bool is_openmp_limited();
+
 }  // namespace lockstep

@@ -47,6 +47,7 @@ class PipelineShapes : public EndsWithRun {
   struct Key {
     const void* pipeline = nullptr;
     int place = 0;                            ///< the stage that receives the values
+    bool is_of_blocks = true;                 ///< whether blocks compute them, or other functions
     std::vector<int64_t> input;               ///< sizes of what goes into the first stage
     at::ScalarType dtype = torch::kFloat;     ///< of the same
     at::ScalarType autocast = torch::kFloat;  ///< in which the stages compute

@@ -15,26 +15,32 @@ namespace {
 struct NamedUses {
   std::string name;
   torch::Tensor parameter;
+  std::vector<size_t> stages;
   std::vector<int> ranks;
 };
 
-/// Returns the parameters of all blocks, each once, with the ranks that use it.
-std::vector<NamedUses> uses_of_parameters(const std::vector<PipelineBlock>& blocks,
-                                          const std::vector<int>& ranks_of_blocks) {
+template <typename T>
+void append_if_new(std::vector<T>& to, T value) {
+  if (std::find(to.begin(), to.end(), value) == to.end()) to.push_back(value);
+}
+
+/// Returns the parameters of all blocks, each once, with the stages and the ranks that use it.
+std::vector<NamedUses> uses_of_parameters(const std::vector<BlockParameters>& parameters,
+                                          const StagePlaces& places) {
   std::vector<NamedUses> all;
-  for (size_t block = 0; block < blocks.size(); ++block) {
-    for (const auto& module : blocks[block].modules) {
-      for (const auto& item : module->named_parameters()) {
-        auto known = std::find_if(all.begin(), all.end(),
-                                  [&](const auto& other) { return other.parameter.is_same(item.value()); });
-        if (known == all.end()) {
-          all.push_back({blocks[block].name + "." + item.key(), item.value(), {}});
-          known = all.end() - 1;
-        }
-        const int rank = ranks_of_blocks[block];
-        if (std::find(known->ranks.begin(), known->ranks.end(), rank) == known->ranks.end())
-          known->ranks.push_back(rank);
+  size_t stage = 0;
+  for (size_t block = 0; block < parameters.size(); ++block) {
+    if (stage + 1 < places.firsts.size() && places.firsts[stage + 1] == block) ++stage;
+    for (const auto& [name, parameter] : parameters[block]) {
+      auto known = std::find_if(all.begin(), all.end(), [&, &own = parameter](const auto& other) {
+        return other.parameter.is_same(own);
+      });
+      if (known == all.end()) {
+        all.push_back({name, parameter, {}, {}});
+        known = all.end() - 1;
       }
+      append_if_new(known->stages, stage);
+      append_if_new(known->ranks, places.rank_of_stage[stage]);
     }
   }
   return all;
@@ -80,24 +86,45 @@ void give_up_units(const std::vector<PipelineBlock>& blocks, const std::vector<t
 
 }  // namespace
 
-std::vector<torch::Tensor> StageParameters::of_block(const PipelineBlock& block) {
-  std::vector<torch::Tensor> parameters;
-  for (const auto& uses : uses_of_parameters({block}, {0})) parameters.push_back(uses.parameter);
-  return parameters;
+std::vector<BlockParameters> parameters_of_blocks(const std::vector<PipelineBlock>& blocks) {
+  std::vector<BlockParameters> all;
+  for (const auto& block : blocks) {
+    auto& own = all.emplace_back();
+    for (const auto& module : block.modules) {
+      for (const auto& item : module->named_parameters()) {
+        const bool is_known = std::any_of(
+            own.begin(), own.end(), [&](const auto& other) { return other.second.is_same(item.value()); });
+        if (!is_known) own.emplace_back(block.name + "." + item.key(), item.value());
+      }
+    }
+  }
+  return all;
 }
 
-double StageParameters::bytes_of_block(const PipelineBlock& block) {
+double bytes_of_block(const BlockParameters& parameters) {
   double bytes = 0;
-  for (const auto& parameter : of_block(block)) bytes += static_cast<double>(parameter.nbytes());
+  for (const auto& [name, parameter] : parameters) {
+    const int64_t elements =
+        is_slice(parameter) ? sharded_parameter_of(parameter)->num_elements_along_axis() : parameter.numel();
+    bytes += static_cast<double>(elements) * static_cast<double>(parameter.element_size());
+  }
   return bytes;
 }
 
+bool StageParameters::has_slices() const {
+  return std::any_of(own_.begin(), own_.end(), is_slice) ||
+         std::any_of(others_.begin(), others_.end(), is_slice);
+}
+
 StageParameters::StageParameters(const std::vector<PipelineBlock>& blocks,
-                                 const std::vector<int>& ranks_of_blocks, int rank, int num_ranks,
-                                 const std::string& axis) {
+                                 const std::vector<BlockParameters>& parameters, const StagePlaces& places)
+    : of_stages_(places.firsts.size()) {
   const torch::NoGradGuard no_grad;
-  for (auto& uses : uses_of_parameters(blocks, ranks_of_blocks)) {
+  const auto& [firsts, rank_of_stage, rank, num_ranks, axis] = places;
+  for (auto& uses : uses_of_parameters(parameters, places)) {
     const bool is_own = std::find(uses.ranks.begin(), uses.ranks.end(), rank) != uses.ranks.end();
+    for (const size_t stage : uses.stages)
+      if (rank_of_stage[stage] == rank) of_stages_[stage].push_back(own_.size());
     (is_own ? own_ : others_).push_back(uses.parameter);
     if (num_ranks == 1) continue;
     auto place = place_in_stage(uses, axis);

@@ -21,6 +21,10 @@
 
 namespace lockstep {
 
+/// Factors of the losses of experts' routers.
+inline constexpr double kBalanceLoss = 0.1;
+inline constexpr double kRouterZLoss = 0.01;
+
 /// Small models that up to four ranks can divide.
 inline std::vector<NamedGpt> cut_gpts() {
   GptOptions gpt2 = small_gpt2();
@@ -57,8 +61,8 @@ inline PartWrapper cut_gpt_units(const Strategy& strategy, ReplicaContext& repli
   };
 }
 
-/// Makes a model, or the rank's part of it along "tensor", "context" and "pipeline" if the mesh has these
-/// axes, of sharded units in stage 3. Every part of the model matters to its results.
+/// Makes a model, or the rank's part of it along "tensor", "context", "pipeline" and "expert" if the mesh has
+/// these axes, of sharded units in stage 3. Every part of the model matters to its results.
 inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const GptOptions& options,
                         GptCutOptions cut = {}, ContextMethod method = ContextMethod::kRing,
                         PipelineOptions pipeline = {.micro_batches = 2}) {
@@ -71,8 +75,10 @@ inline Gpt make_cut_gpt(ReplicaContext& replica, const Strategy& strategy, const
   if (strategy.mesh().has("tensor")) axes.parts = &replica.axis("tensor");
   if (strategy.mesh().has("context")) axes.tokens = &replica.axis("context");
   if (strategy.mesh().has("pipeline")) axes.stages = &replica.axis("pipeline");
+  if (strategy.mesh().has("expert")) axes.experts = &replica.axis("expert");
   axes.pipeline = std::move(pipeline);
-  const bool is_cut = axes.parts != nullptr || axes.tokens != nullptr || axes.stages != nullptr;
+  const bool is_cut =
+      axes.parts != nullptr || axes.tokens != nullptr || axes.stages != nullptr || axes.experts != nullptr;
   if (!is_cut && strategy.sharding().stage != 3) return whole;
   const auto units = cut_gpt_units(strategy, replica);
   Gpt own = is_cut ? Gpt(options, axes, cut, units) : Gpt(options, units);
@@ -94,7 +100,8 @@ inline torch::Tensor tokens_of_step(int step, const GptOptions& options, int64_t
       .remainder(options.vocabulary_size);
 }
 
-/// Returns this replica's share of the mean loss of all sequences.
+/// Returns this replica's share of the mean loss of all sequences. Routers of experts are trained with losses
+/// of their own, too.
 inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& optimizer, int step) {
   optimizer.zero_grad();
   const auto all = tokens_of_step(step, gpt->options());
@@ -102,13 +109,20 @@ inline double cut_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::Adam
   const auto own = all.narrow(0, replica.replica_id() * share, share);
   const int64_t length = own.size(1) - 1;
   if (gpt->stages() != nullptr) {
-    const auto means = gpt->forward_backward(replica, own.narrow(1, 0, length), own.narrow(1, 1, length));
+    const auto means = gpt->forward_backward(replica, own.narrow(1, 0, length), own.narrow(1, 1, length),
+                                             {.balance_loss = kBalanceLoss, .z_loss = kRouterZLoss});
     replica.apply_gradients(optimizer, {.clip_norm = 0.5});
-    return means.sum().item<double>() / static_cast<double>(all.size(0));
+    return sum_over_contexts(replica, means.sum()).item<double>() / static_cast<double>(all.size(0));
   }
-  const auto losses = gpt->losses(own.narrow(1, 0, length), own.narrow(1, 1, length));
-  const auto loss = sum_over_contexts(replica, losses.sum() / static_cast<double>(all.size(0) * length));
-  loss.backward();
+  const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
+  const auto loss =
+      sum_over_contexts(replica, losses.losses.sum() / static_cast<double>(all.size(0) * length));
+  auto trained = loss;
+  if (gpt->options().num_experts > 0) {
+    const auto of_routers = kBalanceLoss * losses.balance_losses + kRouterZLoss * losses.z_losses;
+    trained = loss + of_routers.sum() / all.size(0);
+  }
+  trained.backward();
   replica.apply_gradients(optimizer, {.clip_norm = 0.5});
   return loss.item<double>();
 }

@@ -13,6 +13,7 @@
 #include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/models/gpt/gpt_generation.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
@@ -165,6 +166,8 @@ struct HowToCut {
   bool has_units = false;
   bool recomputes = false;
   bool shards_sequence = false;
+  std::string schedule = "1f1b";
+  int stage = 0;  ///< of sharding without units
 };
 
 /// The rank's part of a model with values that do not depend on the mesh.
@@ -176,7 +179,10 @@ Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const Ho
   Gpt whole(options);
   whole->to(torch::kDouble);
   spread_parameters(whole);
-  const auto* experts = mesh.has("expert") ? &replica.axis("expert") : nullptr;
+  GptAxes axes{.pipeline = {.schedule = how.schedule, .micro_batches = 2}};
+  if (mesh.has("tensor")) axes.parts = &replica.axis("tensor");
+  if (mesh.has("expert")) axes.experts = &replica.axis("expert");
+  if (mesh.has("pipeline")) axes.stages = &replica.axis("pipeline");
   PartWrapper wrap;
   if (how.has_units) {
     wrap = [&](const ModelPart& part) {
@@ -185,10 +191,7 @@ Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const Ho
                          [unit](const auto& function, const auto& x) { return unit->call(function, x); }};
     };
   }
-  Gpt own = mesh.has("tensor")
-                ? Gpt(options, replica.axis("tensor"),
-                      GptCutOptions{.shard_sequence = how.shards_sequence, .experts = experts}, wrap)
-                : Gpt(options, wrap, experts);
+  Gpt own(options, axes, GptCutOptions{.shard_sequence = how.shards_sequence}, wrap);
   own->to(torch::kDouble);
   if (how.recomputes)
     own->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
@@ -208,16 +211,34 @@ double expert_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& o
   const int64_t share = all.size(0) / replica.num_replicas();
   const auto own = all.narrow(0, replica.replica_id() * share, share);
   const int64_t length = own.size(1) - 1;
-  const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
-  const auto loss =
-      (losses.losses.mean(1) + 0.1 * losses.balance_losses + 0.01 * losses.z_losses).sum() / all.size(0);
-  loss.backward();
+  torch::Tensor means;
+  if (gpt->stages() != nullptr) {
+    means = gpt->forward_backward(replica, own.narrow(1, 0, length), own.narrow(1, 1, length),
+                                  {.balance_loss = 0.1, .z_loss = 0.01});
+  } else {
+    const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
+    means = losses.losses.mean(1);
+    ((means + 0.1 * losses.balance_losses + 0.01 * losses.z_losses).sum() / all.size(0)).backward();
+  }
   replica.apply_gradients(optimizer, {.clip_norm = 0.5});
-  return loss.item<double>();
+  return means.sum().item<double>() / static_cast<double>(all.size(0));
 }
 
-/// Trains under the strategy, and returns the losses of all replicas and how much the parameters of ranks
-/// differ from their parts of `whole`, if it is given.
+/// The numbers of tokens that chose each expert of each layer on all replicas, int64 [layers, experts].
+torch::Tensor counted_loads(Strategy& strategy, Mirrored<Gpt>& model) {
+  const auto of_ranks = strategy.run(
+      [](ReplicaContext& replica, Gpt& gpt) {
+        std::vector<torch::Tensor> loads;
+        for (const auto& of_layer : gpt->routing_statistics()) loads.push_back(of_layer.load);
+        auto counts = torch::stack(loads);
+        if (gpt->stages() != nullptr) counts = replica.axis("pipeline").all_reduce(ReduceOp::kSum, counts);
+        return replica.all_reduce(ReduceOp::kSum, counts);
+      },
+      model);
+  return of_ranks[0];
+}
+
+/// A training under the strategy.
 struct ExpertGptTraining {
   ExpertGptTraining(Strategy& on, const GptOptions& options, const HowToCut& how)
       : strategy(on),
@@ -238,6 +259,7 @@ struct ExpertGptTraining {
 
 StrategyOptions expert_gpt_strategy(const HowToCut& how) {
   StrategyOptions options{.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(how.mesh)};
+  if (how.stage > 0) options.sharding = {.stage = how.stage};
   if (how.has_units) options.sharding = {.stage = 3, .axis = "expert"};
   return options;
 }
@@ -248,6 +270,7 @@ void expect_gpt_training(Strategy& strategy, const GptOptions& options, const Ho
   ExpertGptTraining cut(strategy, options, how);
   for (int step = 0; step < kExpertSteps; ++step)
     ASSERT_NEAR(cut.step(step), whole.step(step), kCloseExperts) << "step " << step;
+  EXPECT_TRUE(torch::equal(counted_loads(strategy, cut.model), counted_loads(alone, whole.model)));
   const auto expected = whole.model.primary()->named_parameters();
   for (const auto& own : cut.model.local_values()) {
     ASSERT_EQ(own->named_parameters().keys(), expected.keys());
@@ -259,6 +282,19 @@ void expect_gpt_training(Strategy& strategy, const GptOptions& options, const Ho
       EXPECT_LE((of_rank - item.value()).abs().max().item<double>(), kCloseExperts) << item.key();
     }
   }
+}
+
+std::string name_of_cut(const ::testing::TestParamInfo<HowToCut>& info) {
+  std::string name = info.param.mesh;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+  if (name.find("pipeline") != std::string::npos) {
+    name += "_" + info.param.schedule;
+    std::replace(name.begin(), name.end(), '-', '_');
+  }
+  if (info.param.stage > 0) name += "_stage_" + std::to_string(info.param.stage);
+  return name + (info.param.has_units ? "_units" : "") + (info.param.recomputes ? "_recomputed" : "") +
+         (info.param.shards_sequence ? "_sequence" : "");
 }
 
 class GptExpertTraining : public ::testing::TestWithParam<HowToCut> {};
@@ -287,13 +323,86 @@ INSTANTIATE_TEST_SUITE_P(
                           .mesh = "data=2,expert=2,tensor=2", .recomputes = true, .shards_sequence = true},
                       HowToCut{.mesh = "expert=2,tensor=2", .has_units = true, .shards_sequence = true},
                       HowToCut{.mesh = "data=2,expert=2", .has_units = true, .recomputes = true}),
-    [](const auto& info) {
-      std::string name = info.param.mesh;
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
-      return name + (info.param.has_units ? "_units" : "") + (info.param.recomputes ? "_recomputed" : "") +
-             (info.param.shards_sequence ? "_sequence" : "");
-    });
+    name_of_cut);
+
+// Ranks have stages, of whole layers or of parts of them. With eight ranks, a replica's second micro-batch is
+// empty.
+INSTANTIATE_TEST_SUITE_P(
+    Stages, GptExpertTraining,
+    ::testing::Values(HowToCut{.mesh = "pipeline=2", .schedule = "zb-v"},
+                      HowToCut{.mesh = "pipeline=4", .recomputes = true, .schedule = "gpipe"},
+                      HowToCut{.mesh = "data=2,pipeline=2", .stage = 1},
+                      HowToCut{.mesh = "pipeline=2,data=2", .stage = 2},
+                      HowToCut{.mesh = "expert=2,pipeline=2"},
+                      HowToCut{.mesh = "pipeline=2,expert=2", .recomputes = true, .schedule = "zb-h1"},
+                      HowToCut{.mesh = "pipeline=2,expert=2", .has_units = true, .schedule = "interleaved"},
+                      HowToCut{.mesh = "pipeline=2,tensor=2", .shards_sequence = true},
+                      HowToCut{.mesh = "expert=2,pipeline=2,tensor=2", .shards_sequence = true},
+                      HowToCut{.mesh = "data=2,expert=2,pipeline=2", .has_units = true, .schedule = "zb-v"}),
+    name_of_cut);
+
+/// Losses of routers, and those of tokens, of shards of different sizes.
+std::vector<torch::Tensor> evaluated_experts(ReplicaContext& replica, Gpt& gpt) {
+  const torch::NoGradGuard no_grad;
+  gpt->eval();
+  const auto all = tokens_of(gpt->options(), 4);
+  const bool is_first = replica.replica_id() == 0;
+  const auto own = replica.num_replicas() == 1 ? all : all.narrow(0, is_first ? 0 : 3, is_first ? 3 : 1);
+  const int64_t length = own.size(1) - 1;
+  const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
+  gpt->train();
+  return {losses.losses, losses.balance_losses, losses.z_losses};
+}
+
+TEST(GptExpertsTest, StagesOfReplicasWithDifferentNumbersOfSequencesEvaluateTogether) {
+  const GptOptions options = with_experts(small_llama());
+  MirroredStrategy alone(cpu_devices(1), {.intra_op_threads = 1, .seed = 3});
+  ExpertGptTraining whole(alone, options, {.mesh = "data=1"});
+  const auto expected = alone.run(evaluated_experts, whole.model)[0];
+  for (const auto& how : {HowToCut{.mesh = "expert=2,pipeline=2"},
+                          HowToCut{.mesh = "pipeline=2,expert=2", .has_units = true}}) {
+    MirroredStrategy strategy(cpu_devices(4), expert_gpt_strategy(how));
+    ExpertGptTraining cut(strategy, options, how);
+    const auto of_ranks = strategy.run(evaluated_experts, cut.model);
+    for (int rank = 0; rank < 4; ++rank) {
+      const bool is_first = strategy.mesh().replica_of(rank) == 0;
+      const auto& own = of_ranks[static_cast<size_t>(rank)];
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const auto rows = expected[i].narrow(0, is_first ? 0 : 3, is_first ? 3 : 1);
+        EXPECT_TRUE(torch::allclose(own[i], rows, 0, kCloseExperts)) << how.mesh << " " << rank << " " << i;
+      }
+    }
+  }
+}
+
+TEST(GptExpertsTest, StagesScaleTheLossesOfRoutersAsThoseOfTokens) {
+  const GptOptions options = with_experts(small_gpt2());
+  const HowToCut how{.mesh = "pipeline=2"};
+  MirroredStrategy strategy(cpu_devices(2), expert_gpt_strategy(how));
+  const auto gradients_of = [&](double scale) {
+    ExpertGptTraining training(strategy, options, how);
+    const auto of_ranks = strategy.run(
+        [scale](ReplicaContext& replica, Gpt& gpt) {
+          const auto tokens = tokens_of(gpt->options(), 4);
+          const int64_t length = tokens.size(1) - 1;
+          GradScaler scaler(replica.device(), {.init_scale = scale});
+          // Factors that outweigh the losses of tokens.
+          gpt->forward_backward(replica, tokens.narrow(1, 0, length), tokens.narrow(1, 1, length),
+                                {.balance_loss = 1000, .z_loss = 1000, .scaler = &scaler});
+          std::vector<torch::Tensor> gradients;
+          for (const auto& parameter : gpt->parameters()) gradients.push_back(parameter.grad().clone());
+          return gradients;
+        },
+        training.model);
+    return of_ranks.local_values();
+  };
+  const auto once = gradients_of(1);
+  const auto scaled = gradients_of(64);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    for (size_t i = 0; i < once[rank].size(); ++i)
+      EXPECT_TRUE(torch::equal(scaled[rank][i], once[rank][i] * 64)) << rank << " " << i;
+  }
+}
 
 TEST(GptExpertsTest, TrainsOverWorkersAsOnOneDevice) {
   const HowToCut how{.mesh = "expert=2"};

@@ -28,11 +28,15 @@ struct StagedGptCase {
   int stage = 0;
   bool recomputes = false;
   bool shard_sequence = false;
+  int64_t length = 8;  ///< of sequences
+  ContextMethod method = ContextMethod::kRing;
 
   std::string str() const {
     std::string text = std::string(schedule) + "_" + mesh + "_stage_" + std::to_string(stage);
     if (recomputes) text += "_recomputing";
     if (shard_sequence) text += "_on_shards";
+    if (length != 8) text += "_of_" + std::to_string(length);
+    if (method == ContextMethod::kAllToAll) text += "_all_to_all";
     std::replace_if(
         text.begin(), text.end(), [](char c) { return c == '=' || c == ',' || c == '-'; }, '_');
     return text;
@@ -46,7 +50,7 @@ class StagedGptTest : public testing::TestWithParam<FamilyAndCase> {};
 TEST_P(StagedGptTest, TrainsAsTheWholeModel) {
   const auto& [family, given] = GetParam();
   GptOptions options = family.options;
-  options.max_length = 9;  // The length of sequences is one less, which two ranks divide.
+  options.max_length = given.length + 1;
   MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(Mesh{{"data", 1}}));
   CutGptTraining whole(whole_strategy, options);
   const Mesh mesh = parse_mesh(given.mesh);
@@ -54,8 +58,8 @@ TEST_P(StagedGptTest, TrainsAsTheWholeModel) {
   const GptBlockRunner runner = given.recomputes
                                     ? [](const auto& block, const auto& x) { return recompute(block, x); }
                                     : GptBlockRunner();
-  CutGptTraining staged(strategy, options, runner, {.shard_sequence = given.shard_sequence},
-                        ContextMethod::kRing, {.schedule = given.schedule, .micro_batches = 2});
+  CutGptTraining staged(strategy, options, runner, {.shard_sequence = given.shard_sequence}, given.method,
+                        {.schedule = given.schedule, .micro_batches = 2});
   for (int step = 0; step < kStagedSteps; ++step)
     ASSERT_NEAR(staged.step(step), whole.step(step), kStagedTolerance) << "step " << step;
   for (const auto& own : staged.model.local_values())
@@ -72,6 +76,22 @@ const std::vector<StagedGptCase> kStagedCases{{"pipeline=2", "gpipe"},
                                               {"data=2,pipeline=2", "zb-v", 3}};
 
 INSTANTIATE_TEST_SUITE_P(Families, StagedGptTest, testing::ValuesIn(pairs_to_test(cut_gpts(), kStagedCases)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  std::get<1>(info.param).str();
+                         });
+
+// Ranks of the same stage have different tokens.
+const std::vector<StagedGptCase> kStagedContextCases{
+    {.mesh = "pipeline=2,context=2", .length = 7},
+    {.mesh = "context=2,pipeline=2", .schedule = "zb-h1", .length = 7, .method = ContextMethod::kAllToAll},
+    {.mesh = "pipeline=2,context=2", .schedule = "zb-v", .recomputes = true},
+    {.mesh = "pipeline=2,context=2,tensor=2", .schedule = "interleaved", .shard_sequence = true},
+    {.mesh = "data=2,pipeline=2,context=2", .schedule = "zb-v", .stage = 1, .length = 5},
+    {.mesh = "context=2,pipeline=2,data=2", .stage = 3}};
+
+INSTANTIATE_TEST_SUITE_P(Contexts, StagedGptTest,
+                         testing::ValuesIn(pairs_to_test(cut_gpts(), kStagedContextCases)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   std::get<1>(info.param).str();
@@ -107,6 +127,31 @@ TEST_P(StagedGptResultsTest, AllRanksReturnWhatTheWholeModelReturns) {
   }
 }
 
+TEST_P(StagedGptResultsTest, RanksOfAContextReturnWhatTheWholeModelReturnsForTheirTokens) {
+  const auto& options = GetParam().options;
+  const auto results_of = [](ReplicaContext&, Gpt& gpt) {
+    const torch::NoGradGuard no_grad;
+    const auto tokens = tokens_of_step(3, gpt->options(), /*sequences=*/5).narrow(1, 0, 7);
+    const auto text = generate(gpt, {{1, 2, 3}, {4}}, {.max_new_tokens = 4})[1];
+    return std::vector<torch::Tensor>{gpt(tokens), gpt->features(tokens),
+                                      gpt->losses(tokens, (tokens + 1).remainder(32)), torch::tensor(text)};
+  };
+  MirroredStrategy whole_strategy(cpu_devices(1), cut_gpt_strategy(Mesh{{"data", 1}}));
+  CutGptTraining whole(whole_strategy, options);
+  const auto expected = whole_strategy.run(results_of, whole.model)[0];
+  MirroredStrategy strategy(cpu_devices(4), cut_gpt_strategy(parse_mesh("pipeline=2,context=2")));
+  CutGptTraining staged(strategy, options);
+  const auto of_ranks = strategy.run(results_of, staged.model);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    const auto order = staged.model.local_values()[rank]->token_order(7);
+    const auto& own = of_ranks[rank];
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(torch::allclose(own[i], order.own_part(expected[i], 1), 0, kStagedTolerance))
+          << rank << " " << i;
+    EXPECT_TRUE(torch::equal(own[3], expected[3])) << rank;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, StagedGptResultsTest, testing::ValuesIn(cut_gpts()),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -119,12 +164,9 @@ TEST(StagedGptErrorsTest, ModelsThatCannotBeCutIntoStagesAreRefused) {
   };
   GptOptions experts = small_gpt2();
   experts.num_experts = 2;
-  EXPECT_THAT(refused("pipeline=2", experts),
-              HasSubstr("expected no experts in a model of which the ranks along the axis pipeline have "
-                        "stages, but got 2"));
-  EXPECT_THAT(refused("pipeline=2,context=2", small_gpt2()),
-              HasSubstr("expected either stages or tokens on the ranks along an axis, but got pipeline and "
-                        "context"));
+  EXPECT_THAT(refused("pipeline=2,context=2", experts),
+              HasSubstr("expected no experts with the axis context"));
+  EXPECT_THAT(refused("expert=3,pipeline=2", experts), HasSubstr("num_experts"));
   EXPECT_THAT(refused("pipeline=8", small_gpt2()),
               HasSubstr("expected at least one block for each of 8 stages, but got 4 blocks"));
   EXPECT_THAT(refused("pipeline=2", small_gpt2(), {.schedule = "fast"}), HasSubstr("fast"));

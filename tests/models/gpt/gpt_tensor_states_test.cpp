@@ -7,6 +7,7 @@
 #include "lockstep/tests/models/gpt/cut_gpts.h"
 #include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
+#include "lockstep/tests/training/state/saved_tensors.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/state/training_state.h"
 
@@ -54,28 +55,6 @@ struct SavedGptTraining {
   TrainingState state;
 };
 
-/// Returns all tensors of the model and of the optimizer in a file, by their names.
-NamedTensors tensors_of_file(const std::string& path) {
-  NamedTensors tensors;
-  const StateValue state = load_state_file(path);
-  for (const char* part : {"model", "optimizers"}) {
-    visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
-                  [&](const std::string& name, const torch::Tensor& tensor) {
-                    tensors.emplace_back(std::string(part) + " " + name, tensor);
-                  });
-  }
-  return tensors;
-}
-
-void expect_tensors(const NamedTensors& actual, const NamedTensors& expected, double tolerance) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_EQ(actual[i].first, expected[i].first);
-    ASSERT_EQ(actual[i].second.sizes(), expected[i].second.sizes()) << actual[i].first;
-    EXPECT_TRUE(torch::allclose(actual[i].second, expected[i].second, 0, tolerance)) << actual[i].first;
-  }
-}
-
 /// Saves a training on each layout, and loads each file on each layout.
 void expect_files_are_read_by_each_layout(const std::vector<GptLayout>& layouts, const GptOptions& options) {
   const TemporaryFolder folder;
@@ -85,8 +64,7 @@ void expect_files_are_read_by_each_layout(const std::vector<GptLayout>& layouts,
     saved.train(0, 2);
     files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
     saved.state.save(files.back(), {});
-    if (files.size() > 1)
-      expect_tensors(tensors_of_file(files.back()), tensors_of_file(files.front()), kCloseStates);
+    if (files.size() > 1) expect_saved_tensors(files.back(), files.front(), kCloseStates);
   }
   for (size_t on = 0; on < files.size(); ++on) {
     SavedGptTraining other(layouts[on], options);
@@ -95,7 +73,7 @@ void expect_files_are_read_by_each_layout(const std::vector<GptLayout>& layouts,
       SCOPED_TRACE(::testing::Message() << files[from] << " on " << layouts[on].str());
       other.state.load(files[from]);
       other.state.save(folder.path() + "/again.pt", {});
-      expect_tensors(tensors_of_file(folder.path() + "/again.pt"), tensors_of_file(files[from]), 0);
+      expect_saved_tensors(folder.path() + "/again.pt", files[from]);
     }
   }
 }
@@ -117,6 +95,29 @@ TEST_P(CutGptStatesTest, CheckpointsOfStagesAreReadByEachOther) {
                                        GetParam().options);
 }
 
+TEST_P(CutGptStatesTest, CheckpointsOfStagesOfPartsOfSequencesAreReadByEachOther) {
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"pipeline=2,context=2"},
+                                        {"context=2"},
+                                        {"pipeline=2"},
+                                        {"data=2,context=2,pipeline=2", 3},
+                                        {"pipeline=2,context=2,tensor=2", 1}},
+                                       GetParam().options);
+}
+
+TEST_P(CutGptStatesTest, CheckpointsOfStagesWithExpertsAreReadByEachOther) {
+  GptOptions options = GetParam().options;
+  options.num_experts = 4;
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"expert=2,pipeline=2"},
+                                        {"pipeline=2"},
+                                        {"expert=2"},
+                                        {"pipeline=2,expert=2", 3},
+                                        {"data=2,pipeline=2", 2},
+                                        {"expert=2,pipeline=2,tensor=2"}},
+                                       options);
+}
+
 TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
   const TemporaryFolder folder;
   const auto& options = GetParam().options;
@@ -133,7 +134,9 @@ TEST_P(CutGptStatesTest, TrainingsResumeOnOtherMeshes) {
                                                     {{"pipeline=2,tensor=2"}, {"data=2,pipeline=2", 3}},
                                                     {{"data=2,pipeline=2", 3}, {"tensor=2,pipeline=2"}},
                                                     {{"data=2,pipeline=2", 2}, {"pipeline=2"}},
-                                                    {{"pipeline=4"}, {"data=2,pipeline=2", 1}}}) {
+                                                    {{"pipeline=4"}, {"data=2,pipeline=2", 1}},
+                                                    {{"pipeline=2,context=2"}, {"data=1"}},
+                                                    {{"context=2"}, {"context=2,pipeline=2", 3}}}) {
     SCOPED_TRACE(::testing::Message() << begin.str() << " to " << end.str());
     const std::string file = folder.path() + "/state.pt";
     SavedGptTraining first(begin, options);

@@ -2,6 +2,7 @@
 // at a time.
 #include "lockstep/strategies/parallel/pipeline_stages.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,8 +13,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/strategies/parallel/pipeline.h"
@@ -53,6 +57,44 @@ StrategyOptions stages_along(const Mesh& mesh) {
 
 torch::optim::SGD wave_sgd(torch::nn::Module& module) {
   return torch::optim::SGD(module.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+}
+
+/// Returns how many threads operators may use in each action of each rank, in two ranks' 1F1B of 4
+/// micro-batches.
+std::vector<std::vector<int>> threads_of_actions(int intra_op_threads) {
+  MirroredStrategy strategy(cpu_devices(2),
+                            {.intra_op_threads = intra_op_threads, .mesh = {{"pipeline", 2}}});
+  std::vector<std::vector<int>> of_ranks(2);
+  auto model = strategy.scope([&](ReplicaContext& replica) {
+    auto& own = of_ranks[static_cast<size_t>(replica.axis("pipeline").index())];
+    const torch::nn::Functional note([&own](const torch::Tensor& x) {
+      own.push_back(at::get_num_threads());
+      x.register_hook([&own](const torch::Tensor&) { own.push_back(at::get_num_threads()); });
+      return x;
+    });
+    torch::nn::Sequential layers(wave_linear(6, 8, 1), note, note, wave_linear(8, 3, 2));
+    layers->to(torch::kDouble);
+    return Pipeline(replica.axis("pipeline"), layers, PipelineOptions{.micro_batches = 4, .cuts = {2}});
+  });
+  const auto [data, target] = wave_batch(1, 8);
+  strategy.run(
+      [&, data = data, target = target](ReplicaContext& replica, Pipeline& own) {
+        own->forward_backward(replica, data, target, {.losses = squares});
+      },
+      model);
+  return of_ranks;
+}
+
+// Each rank waits for the other at three actions; see WaitingRanks.
+TEST(PipelineTest, RanksComputeWithTheCoresOfThoseThatWait) {
+  EXPECT_THAT(threads_of_actions(2), testing::Each(testing::Each(2)));  // as the user says
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) GTEST_SKIP() << "OMP_NUM_THREADS sets the number of threads";
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int own = std::max(1, cores / 2);
+  const int both = own + cores / 2;
+  const auto threads = threads_of_actions(0);
+  EXPECT_THAT(threads[0], testing::ElementsAre(both, own, own, own, own, own, own, both));
+  EXPECT_THAT(threads[1], testing::ElementsAre(own, both, own, own, own, own, own, own));
 }
 
 TEST(PipelineTest, BatchNormsSeeMicroBatchesAndAllRanksHaveTheirStatistics) {
@@ -309,6 +351,42 @@ TEST(PipelineErrorsTest, InputsThatDoNotFitAreRefused) {
               HasSubstr("expected an input and a target of as many examples, but got [4, 6] and [3, 3]"));
   EXPECT_THAT(error_of(wave_values({4, 6}, 1), wave_values({4, 3}, 1), false),
               HasSubstr("expected gradients to be enabled in forward_backward()"));
+}
+
+/// Hides a model from the strategy, which binds modules alone.
+struct HiddenPipeline {
+  Pipeline model{nullptr};
+};
+
+TEST(PipelineErrorsTest, AModelOfSeveralRanksThatNoStrategyHasBoundIsRefused) {
+  const std::string expected =
+      "[Pipeline] expected a call in a run of the strategy whose scope made the model";
+  for (const int ranks : {1, 2}) {
+    MirroredStrategy strategy(cpu_devices(ranks), stages_along({{"pipeline", ranks}}));
+    auto hidden = strategy.scope([](ReplicaContext& replica) {
+      return HiddenPipeline{
+          Pipeline(replica.axis("pipeline"), wave_layers(false), PipelineOptions{.micro_batches = 2})};
+    });
+    const auto [data, target] = wave_batch(0, 4);
+    const std::vector<std::function<void(ReplicaContext&, Pipeline&)>> calls{
+        [&, data = data](ReplicaContext&, Pipeline& own) { own->forward(data); },
+        [&, data = data](ReplicaContext&, Pipeline& own) {
+          own->stream({{data}}, [](size_t, const torch::Tensor&) {});
+        },
+        [&, data = data, target = target](ReplicaContext& replica, Pipeline& own) {
+          own->forward_backward(replica, data, target, {.losses = squares});
+        }};
+    for (const auto& call : calls) {
+      const auto run = [&] {
+        strategy.run([&](ReplicaContext& replica, HiddenPipeline& own) { call(replica, own.model); }, hidden);
+      };
+      if (ranks == 1) {
+        EXPECT_NO_THROW(run());  // needs nobody else
+      } else {
+        EXPECT_THAT(message_of<InvalidArgument>(run), HasSubstr(expected));
+      }
+    }
+  }
 }
 
 TEST(PipelineErrorsTest, AShapeThatDependsOnValuesIsRefused) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -86,6 +87,21 @@ TEST(ParameterServerStrategy, RefusesWhatItCannotDo) {
   EXPECT_THAT(message_of<InvalidArgument>([&] { job.chief().run_steps("clip", 3, 2, {}); }),
               HasSubstr("expected steps from 0 on, but got 3 to 2"));
   job.end();
+}
+
+TEST(ParameterServerStrategy, RefusesStrategyOptionsOfOtherStrategies) {
+  const auto resolver =
+      std::make_shared<SimpleClusterResolver>(ClusterSpec({{"chief", {{0, HostPort{"127.0.0.1", 1}}}},
+                                                           {"worker", {{0, HostPort{"127.0.0.1", 2}}}},
+                                                           {"ps", {{0, HostPort{"127.0.0.1", 3}}}}}),
+                                              "chief", 0);
+  const auto refused = [&](const StrategyOptions& options) {
+    return message_of<InvalidArgument>([&] { ParameterServerStrategy(resolver, {"cpu"}, {}, options, {}); });
+  };
+  EXPECT_THAT(refused({.sharding = {.stage = 2}}), HasSubstr("expected no sharding, but got stage 2"));
+  EXPECT_THAT(refused({.sharding = {.host_optimizer_state = true}}),
+              HasSubstr("expected no host_optimizer_state: the parameter servers hold"));
+  EXPECT_THAT(refused({.mesh = Mesh{{"data", 2}}}), HasSubstr("expected no mesh, but got data=2"));
 }
 
 TEST(ParameterServerStrategy, AServerThatIsLostEndsStepsThatAreMadeTogether) {

@@ -17,6 +17,7 @@
 #include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
+#include "lockstep/tests/training/state/saved_tensors.h"
 #include "lockstep/training/callbacks/divergence_check.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/optimizers/fused_adam.h"
@@ -123,28 +124,6 @@ void with_each_layout(
   }
 }
 
-void expect_same_tensors(const std::string& a, const std::string& b) {
-  const auto collect = [](const std::string& path) {
-    NamedTensors tensors;
-    const StateValue state = load_state_file(path);
-    for (const char* part : {"model", "optimizers"}) {
-      visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
-                    [&](const std::string& name, const torch::Tensor& tensor) {
-                      tensors.emplace_back(std::string(part) + " " + name, tensor);
-                    });
-    }
-    return tensors;
-  };
-  const auto first = collect(a);
-  const auto second = collect(b);
-  ASSERT_EQ(first.size(), second.size());
-  ASSERT_GT(first.size(), 20U);
-  for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].first, second[i].first);
-    EXPECT_TRUE(torch::equal(first[i].second, second[i].second)) << first[i].first;
-  }
-}
-
 TEST(CutParameters, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
   const TemporaryFolder folder;
   std::vector<std::string> files;
@@ -163,7 +142,7 @@ TEST(CutParameters, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
       const auto again = (folder.path() + "/again.pt");
       load(files[from]);
       save(again);
-      expect_same_tensors(files[from], again);
+      expect_saved_tensors(files[from], again);
     }
     ++layout;
   });
@@ -211,7 +190,7 @@ TEST(CutParameters, WorkersSaveWholeParameters) {
         training.state.save(together, {});
       },
       [&](int, WorkerSetUp& set_up) { set_up.options = cut_options_of(mesh); }));
-  expect_same_tensors(alone, together);
+  expect_saved_tensors(alone, together);
 }
 
 TEST(CutParameters, WorkersSaveWholeParametersOfSlices) {
@@ -238,7 +217,7 @@ TEST(CutParameters, WorkersSaveWholeParametersOfSlices) {
       EXPECT_LE(difference_of_parts(training.model.primary(), trained_whole(2, 2)), 1e-12);
       training.state.save(again, {});
     });
-    expect_same_tensors(file, again);
+    expect_saved_tensors(file, again);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "lockstep/tests/support/sanitizer.h"
 #include "lockstep/tests/support/temporary_folder.h"
 #include "lockstep/tests/support/worker_strategies.h"
+#include "lockstep/tests/training/state/saved_tensors.h"
 #include "lockstep/training/callbacks/divergence_check.h"
 #include "lockstep/training/checkpoints/weights_file.h"
 #include "lockstep/training/state/memory_of_ranks.h"
@@ -84,34 +85,6 @@ struct LocalExperts {
   TrainedExperts training;
 };
 
-NamedTensors tensors_in(const std::string& path) {
-  NamedTensors tensors;
-  const StateValue state = load_state_file(path);
-  for (const char* part : {"model", "optimizers"}) {
-    visit_tensors(*state.get_if<StateValue::Dict>()->find(part),
-                  [&](const std::string& name, const torch::Tensor& tensor) {
-                    tensors.emplace_back(std::string(part) + " " + name, tensor);
-                  });
-  }
-  return tensors;
-}
-
-void expect_tensors_within(const std::string& a, const std::string& b, double tolerance) {
-  const auto first = tensors_in(a);
-  const auto second = tensors_in(b);
-  ASSERT_EQ(first.size(), second.size());
-  ASSERT_GT(first.size(), 20U);
-  for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].first, second[i].first);
-    ASSERT_EQ(first[i].second.sizes(), second[i].second.sizes()) << first[i].first;
-    if (tolerance == 0) {
-      EXPECT_TRUE(torch::equal(first[i].second, second[i].second)) << first[i].first;
-    } else {
-      EXPECT_TRUE(torch::allclose(first[i].second, second[i].second, 0, tolerance)) << first[i].first;
-    }
-  }
-}
-
 TEST(ExpertStates, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
   const TemporaryFolder folder;
   std::vector<std::string> files;
@@ -121,7 +94,7 @@ TEST(ExpertStates, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
     own.training.train(0, 2);
     files.push_back(folder.path() + "/" + std::to_string(files.size()) + ".pt");
     own.training.state.save(files.back(), {});
-    expect_tensors_within(files.back(), files.front(), 1e-12);
+    expect_saved_tensors(files.back(), files.front(), 1e-12);
   }
   for (size_t on = 0; on < files.size(); ++on) {
     LocalExperts own(kExpertLayouts[on]);
@@ -131,7 +104,7 @@ TEST(ExpertStates, ACheckpointOfEachMeshIsReadByEachOtherWithEqualBits) {
       const auto again = folder.path() + "/again.pt";
       own.training.state.load(files[from]);
       own.training.state.save(again, {});
-      expect_tensors_within(files[from], again, 0);
+      expect_saved_tensors(files[from], again);
     }
   }
 }
@@ -168,7 +141,7 @@ TEST(ExpertStates, WorkersSaveWholeParameters) {
         training.state.save(together, {});
       },
       [&](int, WorkerSetUp& set_up) { set_up.options = expert_strategy_of(layout); }));
-  expect_tensors_within(alone, together, 1e-12);  // sums over workers have another order
+  expect_saved_tensors(alone, together, 1e-12);  // sums over workers have another order
 }
 
 TEST(ExpertStates, SavedWeightsAreThoseOfOneDevice) {
@@ -182,12 +155,7 @@ TEST(ExpertStates, SavedWeightsAreThoseOfOneDevice) {
   };
   const auto whole = weights_on(kExpertLayouts.front());
   const auto cut = weights_on({"", "data=2,expert=2", "expert"});
-  ASSERT_EQ(cut.size(), whole.size());
-  for (size_t i = 0; i < whole.size(); ++i) {
-    EXPECT_EQ(cut[i].first, whole[i].first);
-    ASSERT_EQ(cut[i].second.sizes(), whole[i].second.sizes());
-    EXPECT_TRUE(torch::allclose(cut[i].second, whole[i].second, 0, 1e-12)) << whole[i].first;
-  }
+  expect_tensors(cut, whole, 1e-12);
 }
 
 TEST(ExpertStates, DivergenceCheckComparesRanksThatHoldTheSame) {

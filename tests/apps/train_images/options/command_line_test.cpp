@@ -203,6 +203,9 @@ TEST(CommandLine, ReadsTheSchedulesOfPipelines) {
   EXPECT_THAT(refusal({"--stages-per-rank", "3"}),
               HasSubstr("--stages-per-rank 3: expected it with --pipeline-schedule interleaved only"));
   EXPECT_THAT(refusal({"--pipeline-schedule", "2f2b"}), HasSubstr("but got '2f2b'"));
+  EXPECT_EQ(options_of({}).pipeline_cut, "operations");
+  EXPECT_EQ(options_of({"--pipeline-cut", "time"}).pipeline_cut, "time");
+  EXPECT_THAT(refusal({"--pipeline-cut", "hand"}), HasSubstr("but got 'hand'"));
 }
 
 TEST(CommandLine, ReadsEveryFlagAboutTheRun) {
@@ -509,6 +512,7 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--accumulate-steps",
                                  "--pipeline-schedule",
                                  "--stages-per-rank",
+                                 "--pipeline-cut",
                                  "--warmup-epochs",
                                  "--schedule-step-epochs",
                                  "--schedule-factor",
