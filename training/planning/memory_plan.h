@@ -62,7 +62,7 @@ struct MemoryPlan {
 /// predict_memory().
 ///
 /// Not counted are batches that are loaded ahead, and memory that LibTorch's allocator does not know of, such
-/// as that of oneDNN.
+/// as that of threads.
 ///
 /// Throws InvalidArgument for a stage outside of 0 to 3, a block that is not in the record, and numbers below
 /// 1.
