@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -152,6 +153,7 @@ void print_row(const std::string& name, int ranks, int micro_batches, double sec
 double seconds_of_ranks(int ranks, const std::function<void(int rank)>& work) {
   const auto start = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       std::this_thread::sleep_until(start);
@@ -203,8 +205,8 @@ std::string in_slots(std::vector<double> seconds, double slot) {
 }
 
 void print_stream_row(int ranks, int micro_batches, int num_batches, double slot) {
-  std::vector<int> rank_of_stage;
-  for (int rank = 0; rank < ranks; ++rank) rank_of_stage.push_back(rank);
+  std::vector<int> rank_of_stage(static_cast<size_t>(ranks));
+  std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   const std::vector<int> batches(static_cast<size_t>(num_batches), micro_batches);
   const auto schedule = forward_schedule(rank_of_stage, micro_batches);
   const auto stream = plan_pipeline_stream(rank_of_stage, batches);
