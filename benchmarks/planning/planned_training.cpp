@@ -224,7 +224,7 @@ int64_t measured_peak(const PlannedTraining& training) {
     return steps >= kStepsOfUnits && std::chrono::steady_clock::now() - begin > kTimeOfUnits;
   };
   for (int steps = 0; !is_done(steps); ++steps) {
-    // What the strategy has allocated is in no account.
+    // The strategy's own memory is in no account.
     int64_t peaks = measurement::counted_bytes() - before;
     for (const auto& account : accounts) {
       peaks -= account->bytes();

@@ -114,7 +114,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->devices = std::make_shared<const Devices>(config.devices);
   core_->threads =
       std::make_unique<ReplicaThreads>(count, threads, core_->streams, cpus_of_replicas(config, threads));
-  // Those who set a number of threads do not want more of them.
+  // A number of threads that the user has set is a limit.
   const double cores = config.intra_op_threads > 0 ? 0 : cores_per_replica(count * config.num_processes_here);
   core_->threads->run_on_host([cores](int) { set_cores_of_this_replica(cores); });
   core_->config = std::move(config);

@@ -12,13 +12,13 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/devices/internal/spare_cores.h"
+#include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/strategies/parallel/internal/pass_batches.h"
 #include "lockstep/strategies/parallel/internal/pipeline_cut.h"
 #include "lockstep/strategies/parallel/internal/pipeline_shapes.h"
 #include "lockstep/strategies/parallel/internal/stage_parameters.h"
 #include "lockstep/strategies/parallel/internal/stage_work.h"
-#include "lockstep/strategies/parallel/internal/work_with_threads.h"
 #include "lockstep/strategies/pipeline/pipeline_check.h"
 #include "lockstep/strategies/pipeline/pipeline_cores.h"
 #include "lockstep/strategies/pipeline/pipeline_runner.h"
@@ -243,15 +243,13 @@ PipelineResult PipelineStages::forward_backward(ReplicaContext& replica, const t
     replica.axis(position_.name).sum_on_host(0);
     start = common_start(backends());
   }
-  const auto run = [&](PipelineWork& by) { return run_pipeline_rank(schedule_, position_.index, by, start); };
-  std::vector<TimedPipelineAction> times;
-  if (threads != nullptr && !threads->empty()) {
-    WorkWithThreads with_threads(work, *threads);
-    times = run(with_threads);
-  } else {
-    times = run(work);
+  {
+    const IntraOpThreadsGuard keep;
+    auto times = run_pipeline_rank(schedule_, position_.index, work, start, [threads](size_t action) {
+      if (threads != nullptr && !threads->empty()) at::set_num_threads((*threads)[action]);
+    });
+    if (records_times_) times_ = std::move(times);
   }
-  if (records_times_) times_ = std::move(times);
   work.finish();
   if (is_training()) share_buffers();
   PipelineResult result{.losses = from_last_stage(work.losses(), input.device()), .outputs = {}};

@@ -30,7 +30,8 @@ void do_pipeline_action(PipelineWork& work, const PipelineAction& action) {
 
 std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& schedule, int rank,
                                                    PipelineWork& work,
-                                                   std::chrono::steady_clock::time_point start) {
+                                                   std::chrono::steady_clock::time_point start,
+                                                   const std::function<void(size_t action)>& before) {
   if (rank < 0 || rank >= schedule.num_ranks()) {
     throw InvalidArgument("[run_pipeline_rank] expected a rank below " +
                           std::to_string(schedule.num_ranks()) + ", but got " + std::to_string(rank));
@@ -40,6 +41,7 @@ std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& sched
   };
   std::vector<TimedPipelineAction> done;
   for (const auto& action : schedule.actions[static_cast<size_t>(rank)]) {
+    if (before) before(done.size());
     done.push_back({action, now(), 0});
     do_pipeline_action(work, action);
     done.back().end = now();

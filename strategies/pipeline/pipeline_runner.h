@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_schedule.h"
@@ -41,10 +43,12 @@ class PipelineWork {
 /// Does one action.
 void do_pipeline_action(PipelineWork& work, const PipelineAction& action);
 
-/// Does the actions of one rank, in order, in the caller's thread. Returns when each of them began and ended,
-/// in seconds since `start`, which all ranks share. Errors of the work come through.
+/// Does the actions of one rank, in order, in the caller's thread, and calls `before` with the number of each
+/// before it. Returns when each of them began and ended, in seconds since `start`, which all ranks share.
+/// Errors of the work come through.
 std::vector<TimedPipelineAction> run_pipeline_rank(const PipelineSchedule& schedule, int rank,
                                                    PipelineWork& work,
-                                                   std::chrono::steady_clock::time_point start);
+                                                   std::chrono::steady_clock::time_point start,
+                                                   const std::function<void(size_t action)>& before = {});
 
 }  // namespace lockstep

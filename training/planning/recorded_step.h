@@ -61,7 +61,7 @@ struct RecordedCall {
   int input = -1, output = -1, output_gradient = -1;
 };
 
-/// What happened in a step, in its order.
+/// An event of a step. Records have them in their order.
 struct RecordedEvent {
   enum class Kind : uint8_t {
     kAllocate,        ///< of an allocation

@@ -26,7 +26,7 @@ void plan_image_stages(const Strategy& strategy, const TrainOptions& options, Tr
 std::vector<double> image_stage_costs(const TrainOptions& options, const TrainPlan& plan, int64_t num_classes,
                                       Strategy& strategy);
 
-/// How a model of images is cut into stages.
+/// The stages that a model of images is cut into.
 struct ImageStages {
   const TrainPlan& plan;
   int64_t num_classes = 0;

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// Passes its gradient on as the last who has it.
+/// Passes its gradient on without keeping it.
 struct GivesGradient : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override {
     return {std::move(gradient)};

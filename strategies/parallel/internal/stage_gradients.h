@@ -3,8 +3,6 @@
 #include <torch/types.h>
 
 #include <cstddef>
-#include <map>
-#include <optional>
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"

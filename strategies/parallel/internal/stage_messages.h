@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// What the messages of a pass depend on.
+/// The surroundings of a pass, as its messages need them.
 struct MessageContext {
   const PipelineSchedule& schedule;
   const PassBatches& batches;

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// What one step did with one number of examples. While it is this thread's PROFILER_STATE, LibTorch reports
+/// A log of one step with one number of examples. While it is this thread's PROFILER_STATE, LibTorch reports
 /// each allocation to it, and OperatorKernelGuard each operator.
 class StepLog final : public c10::MemoryReportingInfoBase {
  public:
