@@ -55,11 +55,6 @@ void check_tokens_axis(const GptOptions& options, const GptAxes& axes) {
   const ParallelAxis checked("Gpt", tokens, AxisRole::kContext);
   if (tokens.size() == 1) return;
   refuse_dropout(options, tokens);
-  if (options.num_experts > 0) {
-    throw InvalidArgument(c10::str("[Gpt] expected no experts with the axis ", tokens.name(),
-                                   ", along which ranks have different tokens: capacities and losses of "
-                                   "experts are of whole sequences"));
-  }
   const int64_t parts = axes.parts != nullptr ? axes.parts->size() : 1;
   if (axes.context_method != ContextMethod::kAllToAll) return;
   checked.share_of(options.num_heads / parts, parts == 1 ? "num_heads" : "num_heads of each part");
@@ -117,6 +112,8 @@ GptImpl::GptImpl(const GptOptions& options, const GptAxes& axes, GptCutOptions c
       "context",
       std::make_shared<ContextParallelAttentionImpl>(
           *axes.tokens, ContextParallelAttentionOptions{.method = axes.context_method, .is_causal = true}));
+  for (size_t layer = 0; layer < block_parts_.size() && options_.num_experts > 0; ++layer)
+    block(layer)->share_sequences(*axes.tokens);
 }
 
 void GptImpl::initialize(const ModelPart& part) const {
@@ -305,7 +302,7 @@ torch::Tensor GptImpl::own_features(const torch::Tensor& tokens, GptLosses* rout
   if (pass.collects_routing) {
     auto parts = split_routing(result);
     result = std::move(parts.features);
-    const auto losses = parts.routing.mean(1).unbind(-1);
+    const auto losses = routing_losses(parts.routing).unbind(-1);
     routing->balance_losses = losses[0];
     routing->z_losses = losses[1];
   }
@@ -378,13 +375,13 @@ torch::Tensor GptImpl::losses_of(const torch::Tensor& tokens, const torch::Tenso
   const auto finish = [&](const torch::Tensor& result, const torch::Tensor& of_rows) {
     const auto losses = losses_from(features_of(result), of_rows);
     if (routing == nullptr || options_.num_experts == 0) return losses;
-    const auto columns = split_routing(result).routing.mean(1, /*keepdim=*/true);
+    const auto columns = routing_losses(split_routing(result).routing).unsqueeze(1);
     return torch::cat({losses.unsqueeze(-1), columns.expand({-1, losses.size(1), -1})}, -1);
   };
   const auto results = stages.forward(tokens, own_targets, finish);
   if (results.dim() == 2) return results;
-  routing->balance_losses = results.select(-1, 1).mean(1);
-  routing->z_losses = results.select(-1, 2).mean(1);
+  routing->balance_losses = routing_losses(results.select(-1, 1));
+  routing->z_losses = routing_losses(results.select(-1, 2));
   return results.select(-1, 0);
 }
 

@@ -116,7 +116,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// Along an axis of experts, each rank has an equal share of each layer's experts, and calls are
   /// collectives of all replicas along it.
   ///
-  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout or experts along one, by
+  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, by
   /// kAllToAll for heads that its ranks do not divide, and as MixtureOfExperts and PipelineStages do.
   ///
   ///     return Gpt(options, GptAxes{.tokens = &replica.axis("context")});  // of a mesh data=2,context=2

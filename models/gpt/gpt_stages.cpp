@@ -72,7 +72,7 @@ torch::Tensor GptImpl::trained_losses_of(const torch::Tensor& result, const torc
                          ? losses.mean(1)
                          : losses.sum(1) / static_cast<double>(length_in_stages_);
   if (options_.num_experts == 0) return means;
-  const auto of_routers = split_routing(result).routing.mean(1).unbind(-1);
+  const auto of_routers = routing_losses(split_routing(result).routing).unbind(-1);
   const auto added = how.balance_loss * of_routers[0] + how.z_loss * of_routers[1];
   return means + (added - added.detach());
 }

@@ -21,6 +21,12 @@ GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
   };
 }
 
+/// Returns the parts of the sequences' mean losses that are those of this rank's tokens.
+torch::Tensor means_of_sequences(const torch::Tensor& losses, const Example& batch) {
+  const int64_t length = batch.data.size(1);
+  return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
+}
+
 Gpt prepared(const GptTrainOptions& options, Gpt model) {
   model->to(parameter_dtype(options.precision));
   if (options.recompute == GptRecompute::kEveryBlock) model->set_block_runner(recomputing_runner(options));
@@ -58,13 +64,11 @@ torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const E
   const auto all = model->losses_with_routing(batch.data, batch.target);
   const auto added = options.balance_loss * all.balance_losses + options.router_z_loss * all.z_losses;
   // Only its gradient: what is reported is the cross entropy.
-  return all.losses.mean(1) + (added - added.detach());
+  return means_of_sequences(all.losses, batch) + (added - added.detach());
 }
 
 torch::Tensor sequence_losses(Gpt& model, const Example& batch) {
-  const auto losses = model->losses(batch.data, batch.target);
-  const int64_t length = batch.data.size(1);
-  return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
+  return means_of_sequences(model->losses(batch.data, batch.target), batch);
 }
 
 torch::Tensor train_stages(const GptTrainOptions& options, ReplicaContext& replica, Gpt& model,
