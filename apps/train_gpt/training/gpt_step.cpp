@@ -8,7 +8,9 @@
 #include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
+#include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/strategies/parallel/block_costs.h"
 
 namespace lockstep::apps {
 namespace {
@@ -53,10 +55,26 @@ Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy
   if (!experts.empty()) axes.experts = &replica.axis(experts);
   if (!stages.empty()) {
     axes.stages = &replica.axis(stages);
-    axes.pipeline = pipeline_options(options, plan.micro_batches);
+    axes.pipeline = pipeline_options(options, plan.micro_batches, plan.stage_costs);
   }
   const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
   return prepared(options, Gpt(plan.model, axes, cut, sharded_parts(strategy, replica)));
+}
+
+std::vector<double> gpt_stage_costs(const GptTrainOptions& options, const GptPlan& plan, Strategy& strategy) {
+  if (axis_of_pipeline(strategy.mesh()).empty()) return {};
+  if (options.pipeline_cut != "time") return gpt_block_flops(plan.model, plan.sequence_length);
+  const auto make = [&](ReplicaContext&) {
+    Gpt whole(plan.model);
+    whole->to(parameter_dtype(options.precision));
+    return ModelOfBlocks{whole.ptr(), whole->blocks()};
+  };
+  const int64_t pieces = plan.micro_batches * strategy.num_replicas_in_sync();
+  const int64_t sequences = (plan.global_batch_size + pieces - 1) / pieces;
+  const auto tokens = torch::arange(sequences * plan.sequence_length)
+                          .remainder(plan.model.vocabulary_size)
+                          .view({sequences, plan.sequence_length});
+  return measure_block_costs(strategy, make, tokens, {.autocast = autocast_dtype(options.precision)});
 }
 
 torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch) {
