@@ -61,9 +61,8 @@ TEST(PipelineAxisTest, MistakesAreNamed) {
       HasSubstr(
           "--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline, but "
           "got data=2"));
-  EXPECT_THAT(message_of<UsageError>([] {
-                refuse_schedule_without_stages(parse_mesh("data=2"), {.pipeline_cut = "time"});
-              }),
+  EXPECT_THAT(message_of<UsageError>(
+                  [] { refuse_schedule_without_stages(parse_mesh("data=2"), {.pipeline_cut = "time"}); }),
               HasSubstr("--pipeline-cut time: expected a --mesh with several ranks along the axis pipeline"));
   EXPECT_NO_THROW(refuse_schedule_without_stages(parse_mesh("data=2"), {}));
   EXPECT_THAT(
