@@ -105,6 +105,21 @@ TEST_P(CutGptStatesTest, CheckpointsOfStagesOfPartsOfSequencesAreReadByEachOther
                                        GetParam().options);
 }
 
+TEST_P(CutGptStatesTest, CheckpointsOfExpertsAreReadByEachOther) {
+  GptOptions options = GetParam().options;
+  options.num_experts = 4;
+  expect_files_are_read_by_each_layout({{"data=1"},
+                                        {"data=4"},
+                                        {"tensor=4"},
+                                        {"data=2,tensor=2", 3},
+                                        {"expert=2,data=2"},
+                                        {"data=2,expert=2", 1},
+                                        {"expert=2,context=2", 2},
+                                        {"expert=2,context=2", 3},
+                                        {"data=2,expert=2,tensor=2", 2}},
+                                       options);
+}
+
 TEST_P(CutGptStatesTest, CheckpointsOfStagesWithExpertsAreReadByEachOther) {
   GptOptions options = GetParam().options;
   options.num_experts = 4;
