@@ -236,18 +236,22 @@ void MixtureOfExpertsImpl::bind(std::shared_ptr<const ReplicaCollectives> replic
 }
 
 RoutingStatistics MixtureOfExpertsImpl::statistics() const {
-  return {statistics_.load.clone(), statistics_.dropped.clone(), statistics_.not_finite};
+  RoutingStatistics copy = statistics_;
+  copy.load = statistics_.load.clone();
+  copy.dropped = statistics_.dropped.clone();
+  return copy;
 }
 
 void MixtureOfExpertsImpl::reset_statistics() {
-  statistics_ = {torch::zeros({options_.num_experts}, torch::kLong),
-                 torch::zeros({options_.num_experts}, torch::kLong), 0};
+  statistics_ = {.load = torch::zeros({options_.num_experts}, torch::kLong),
+                 .dropped = torch::zeros({options_.num_experts}, torch::kLong)};
 }
 
 void MixtureOfExpertsImpl::count(const Routing& routing) {
   statistics_.load += routing.load;
   statistics_.dropped += routing.dropped;
   statistics_.not_finite += routing.not_finite;
+  if (statistics_.not_finite == 0) ++statistics_.finite_calls;
 }
 
 MixtureOfExpertsImpl::Routing MixtureOfExpertsImpl::route(const torch::Tensor& input, bool is_training,
