@@ -65,7 +65,10 @@ void GptSession::set_changed_settings(std::vector<std::string> changes) {
 }
 
 NumbersError GptSession::not_finite(const NotFinite::Place& place) const {
-  return not_finite_error(place, c10::str("--learning-rate ", gpt_.facts.options.learning_rate));
+  const auto error = not_finite_error(place, c10::str("--learning-rate ", gpt_.facts.options.learning_rate));
+  if (not_finite_router_.empty()) return error;
+  return NumbersError(
+      c10::str(error.what(), "; the first router with NaN or infinity was that of ", not_finite_router_));
 }
 
 Callbacks GptSession::make_callbacks(const Log& log) {
@@ -111,6 +114,7 @@ History GptSession::train(const Callbacks& callbacks) {
            [this](ExpertLoad load) {
              if (record()) record()->set_expert_load(std::move(load));
            },
+       .on_not_finite_router = [this](const std::string& router) { not_finite_router_ = router; },
        .on_pipeline =
            [this](PipelineRecord pipeline) {
              if (record()) record()->set_pipeline(std::move(pipeline));

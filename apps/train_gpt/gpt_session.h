@@ -59,7 +59,8 @@ class GptSession : public TrainingSession {
   void print_result(const History& history) const;
 
   PreparedGpt gpt_;
-  std::string last_printed_;  // title of the last sample
+  std::string last_printed_;       // title of the last sample
+  std::string not_finite_router_;  // the first one whose numbers were NaN or infinite
 };
 
 }  // namespace lockstep::apps

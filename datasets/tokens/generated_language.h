@@ -32,6 +32,11 @@ struct GeneratedSequence {
 /// against one that sees all. Everything that a word depends on lies within its sentence, which has 14 to 56
 /// words.
 ///
+/// With GeneratedLanguageOptions::num_names, some sentences state facts. A model must know them by heart, as
+/// neither of the two names tells the town without the other:
+///
+///     Beric Dunfield lives in Wesbury.
+///
 /// The words are drawn by a machine with a stack of open clauses, and the words so far tell its state, so the
 /// distribution of the next word is known, too. A text depends only on the options, the seed and its index.
 /// A value: copies share the tables. Thread-safe.

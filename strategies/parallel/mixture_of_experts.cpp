@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/utils.h>
 
@@ -18,6 +17,7 @@
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/replicas/wait_clock.h"
 #include "lockstep/strategies/parallel/internal/expert_linear.h"
+#include "lockstep/strategies/parallel/internal/expert_rows.h"
 
 namespace lockstep {
 namespace {
@@ -105,62 +105,6 @@ std::vector<int64_t> numbers_in(const at::Tensor& counts) {
   return {first, first + counts.numel()};
 }
 
-/// The rows of experts and the tokens that they belong to.
-struct RowPlaces {
-  at::Tensor tokens;  ///< int64 [rows]: the token of each row
-  at::Tensor rows;    ///< int64 [tokens, choices]: the row of each choice; the number of rows if it has none
-};
-
-at::Tensor rows_of_tokens(const at::Tensor& tokens, const RowPlaces& places);
-
-/// Returns for each token the sum of its rows. Unlike index_add(), it takes all cores.
-at::Tensor sums_of_rows(const at::Tensor& rows, const RowPlaces& places);
-
-struct RowsOfTokens : torch::autograd::Function<RowsOfTokens> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tokens,
-                            const at::Tensor& token_of_row, const at::Tensor& rows_of_token) {
-    context->saved_data["tokens"] = token_of_row;
-    context->saved_data["rows"] = rows_of_token;
-    return tokens.index_select(0, token_of_row);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    return {sums_of_rows(gradients[0],
-                         {context->saved_data["tokens"].toTensor(), context->saved_data["rows"].toTensor()}),
-            {},
-            {}};
-  }
-};
-
-struct SumsOfRows : torch::autograd::Function<SumsOfRows> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& token_of_row, const at::Tensor& rows_of_token) {
-    context->saved_data["tokens"] = token_of_row;
-    context->saved_data["rows"] = rows_of_token;
-    const bool has_dropped = rows.size(0) < rows_of_token.numel();
-    const auto all = has_dropped ? at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())}) : rows;
-    const auto places = rows_of_token.t().contiguous();
-    auto sum = all.index_select(0, places[0]);
-    for (int64_t choice = 1; choice < places.size(0); ++choice) sum += all.index_select(0, places[choice]);
-    return sum;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    return {rows_of_tokens(gradients[0], {context->saved_data["tokens"].toTensor(),
-                                          context->saved_data["rows"].toTensor()}),
-            {},
-            {}};
-  }
-};
-
-at::Tensor rows_of_tokens(const at::Tensor& tokens, const RowPlaces& places) {
-  return RowsOfTokens::apply(tokens, places.tokens, places.rows);
-}
-
-at::Tensor sums_of_rows(const at::Tensor& rows, const RowPlaces& places) {
-  return SumsOfRows::apply(rows, places.tokens, places.rows);
-}
-
 bool is_computed_again() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
@@ -236,18 +180,22 @@ void MixtureOfExpertsImpl::bind(std::shared_ptr<const ReplicaCollectives> replic
 }
 
 RoutingStatistics MixtureOfExpertsImpl::statistics() const {
-  return {statistics_.load.clone(), statistics_.dropped.clone(), statistics_.not_finite};
+  RoutingStatistics copy = statistics_;
+  copy.load = statistics_.load.clone();
+  copy.dropped = statistics_.dropped.clone();
+  return copy;
 }
 
 void MixtureOfExpertsImpl::reset_statistics() {
-  statistics_ = {torch::zeros({options_.num_experts}, torch::kLong),
-                 torch::zeros({options_.num_experts}, torch::kLong), 0};
+  statistics_ = {.load = torch::zeros({options_.num_experts}, torch::kLong),
+                 .dropped = torch::zeros({options_.num_experts}, torch::kLong)};
 }
 
 void MixtureOfExpertsImpl::count(const Routing& routing) {
   statistics_.load += routing.load;
   statistics_.dropped += routing.dropped;
   statistics_.not_finite += routing.not_finite;
+  if (statistics_.not_finite == 0) ++statistics_.finite_calls;
 }
 
 MixtureOfExpertsImpl::Routing MixtureOfExpertsImpl::route(const torch::Tensor& input, bool is_training,
@@ -424,12 +372,12 @@ MixtureOutput MixtureOfExpertsImpl::mix_tokens(const torch::Tensor& input, bool 
   const auto row_of_choice =
       at::full_like(routing.weights, num_rows, routing.order.options())
           .index_copy_(0, routing.order, at::arange(num_rows, routing.order.options()));
-  const RowPlaces places{routing.order.div(options_.experts_per_token, "floor"),
-                         row_of_choice.view({-1, options_.experts_per_token})};
+  const ExpertRows places{.choices = routing.order,
+                          .tokens = routing.order.div(options_.experts_per_token, "floor"),
+                          .rows = row_of_choice.view({-1, options_.experts_per_token})};
   const auto rows = rows_of_tokens(tokens, places);
   const auto results = axis_ ? run_experts_of_ranks(rows, routing.counts) : run_experts(rows, routing.counts);
-  const auto weighted = results * routing.weights.index_select(0, routing.order).unsqueeze(1);
-  auto sum = sums_of_rows(weighted, places);
+  auto sum = weighted_sums_of_rows(results, routing.weights, places);
   if (!shared_up_.is_empty()) sum = sum + run_shared_experts(tokens);
   return {sum.to(input.scalar_type()).view(input.sizes()), routing.balance_loss, routing.z_loss};
 }

@@ -55,6 +55,9 @@ struct RoutingStatistics {
   torch::Tensor load;      ///< int64 [num_experts]: tokens that chose each expert, the dropped ones included
   torch::Tensor dropped;   ///< int64 [num_experts]: those that the expert had no room for
   int64_t not_finite = 0;  ///< tokens whose router's numbers were NaN or infinite
+  /// Calls before the first one with such numbers: of several layers, the one with the smallest, and of
+  /// these, the first, is where they began.
+  int64_t finite_calls = 0;
 };
 
 /// A mixture of experts: a router sends each token to a few of many MLPs, and sums what these return by the

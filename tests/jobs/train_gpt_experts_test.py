@@ -81,6 +81,14 @@ class RecordTest(Case):
         self.assertEqual(charts[1], charts[0])
 
 
+class NumbersTest(Case):
+    def test_a_router_with_nan_is_named_with_its_layer(self):
+        result = train(*TINY, *EXPERTS, *TWO, "--steps", 3, "--learning-rate", 1e30, check=False)
+        self.assertEqual(result.returncode, 6)
+        self.assertIn("expected a finite loss", result.stderr)
+        self.assertIn("; the first router with NaN or infinity was that of blocks.0.experts", result.stderr)
+
+
 class UsageTest(UsageCase):
     def test_numbers_that_do_not_fit_are_named(self):
         self.assertIn("--experts 5: expected a number that the 2 ranks along the axis expert of --mesh expert=2 divide: "

@@ -14,6 +14,7 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/text/open_tokenizer.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 
 namespace lockstep::apps {
 namespace {
@@ -42,9 +43,20 @@ bool has_token_files(const std::vector<std::string>& places) {
   return false;
 }
 
+std::string description_of(const GeneratedLanguageOptions& language) {
+  std::string text = "generated language, whose lowest possible loss is known";
+  if (language.num_names == 0) return text;
+  const int64_t facts = int64_t{language.num_names} * language.num_names;
+  const double bits = static_cast<double>(facts) * std::log2(language.num_names);
+  return text + "; " + grouped_number(facts) + " facts of " + grouped_number(std::llround(bits)) + " bits";
+}
+
 GptData generate_data(const GptTrainOptions& options, int64_t sequence_length) {
   const auto texts = [&](uint64_t seed, int64_t count) {
-    return TokenDataset(GeneratedText({.count = count, .sequence_length = sequence_length, .seed = seed}),
+    return TokenDataset(GeneratedText({.count = count,
+                                       .sequence_length = sequence_length,
+                                       .seed = seed,
+                                       .language = language_of(options)}),
                         {.count = static_cast<size_t>(count)});
   };
   // Texts of even seeds to train on, and of an odd one to test on, the same for all seeds.
@@ -55,7 +67,7 @@ GptData generate_data(const GptTrainOptions& options, int64_t sequence_length) {
           .test = texts(1, options.limit_test),
           .codec = TextCodec(language),
           .vocabulary_size = language.vocab_size(),
-          .description = "generated language, whose lowest possible loss is known"};
+          .description = description_of(language.options())};
 }
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "merges.txt", "encoder.json",

@@ -18,6 +18,7 @@ constexpr IntegerRange kGptCountsOrNone{.least = 0, .most = 1'000'000'000};
 constexpr IntegerRange kModelSizes{.least = 1, .most = 1'000'000};
 constexpr IntegerRange kExpertCounts{.least = 1, .most = 4096};
 constexpr IntegerRange kExpertCountsOrNone{.least = 0, .most = 4096};
+constexpr IntegerRange kFactNames{.least = 1, .most = 128};
 constexpr IntegerRange kVocabularySizes{.least = 1, .most = 4'194'304};
 
 /// Returns the places of a list flag; `otherwise` if it was not given.
@@ -54,7 +55,16 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
   options.json_field = text_or_refuse(given, "json-field", options.json_field, "a field's name");
   options.token_cache = text_or_refuse(given, "token-cache", "", "a folder");
   options.shuffle_window = given.integer("shuffle-window", kGptCounts, options.shuffle_window);
-  if (!is_generated(options)) return;
+  options.fact_names = given.integer("fact-names", kFactNames, options.fact_names);
+  options.fact_share = given.positive("fact-share", options.fact_share);
+  if (options.fact_share > 1) given.refuse("fact-share", "a number above 0, at most 1");
+  if (given.has("fact-share") && options.fact_names == 0)
+    given.refuse_together("fact-share", "expected it with --fact-names only");
+  if (!is_generated(options)) {
+    if (given.has("fact-names"))
+      given.refuse_together("fact-names", "expected it with --data generated only");
+    return;
+  }
   for (const std::string flag : {"test-data", "test-share", "tokenizer", "vocabulary-size", "token-format",
                                  "json-field", "token-cache"}) {
     if (given.has(flag))

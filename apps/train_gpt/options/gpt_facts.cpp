@@ -79,6 +79,8 @@ NamedValues gpt_data_values(const GptTrainOptions& options) {
   const bool is_read = !is_generated(options);
   const bool is_shared = is_read && options.test_data.empty();
   return {{"data", options.data},
+          {"fact-names", settings::count(options.fact_names)},
+          {"fact-share", settings::where(options.fact_names > 0, options.fact_share)},
           {"test-data", settings::list(options.test_data)},
           {"test-share", settings::where(is_shared, options.test_share)},
           {"limit-train", settings::count(options.limit_train)},

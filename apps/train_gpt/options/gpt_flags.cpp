@@ -31,6 +31,13 @@ std::vector<Flag> gpt_data_flags() {
        "others "
        "text; .gz and .zst may follow",
        "generated"},
+      {"Data", "fact-names", "N",
+       "With --data generated: N given names, N family names and N towns. The language then tells where N x "
+       "N "
+       "people live, which a model must learn by heart (default: none)"},
+      {"Data", "fact-share", "X",
+       "With --fact-names: share of the sentences that state such a fact, above 0, at most 1",
+       default_of(defaults.fact_share)},
       {"Data", "test-data", "LIST", "What to test on (default: the last sequences of --data)"},
       {"Data", "test-share", "X", "Share of --data to test on without --test-data, between 0 and 1",
        default_of(defaults.test_share)},
@@ -228,7 +235,9 @@ FlagTable gpt_flags(const std::vector<std::string>& strategies) {
                        {"replicas-per-device", "replicas"},
                        {"global-batch-size", "tokens-per-step"},
                        {"test-data", "test-share"}},
-      .dependents = {{"sequence-length", "model"},
+      .dependents = {{"fact-names", "data"},
+                     {"fact-share", "data"},
+                     {"sequence-length", "model"},
                      {"layers", "model"},
                      {"hidden", "model"},
                      {"heads", "model"},

@@ -38,6 +38,10 @@ bool is_generated(const GptTrainOptions& options) {
   return options.data.size() == 1 && options.data.front() == "generated";
 }
 
+GeneratedLanguageOptions language_of(const GptTrainOptions& options) {
+  return {.num_names = static_cast<int>(options.fact_names), .fact_share = options.fact_share};
+}
+
 void shorten(GptTrainOptions& options) {
   constexpr int64_t kSteps = 5;
   options.steps = options.test_every = std::min(options.steps, kSteps);

@@ -9,6 +9,7 @@
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
+#include "lockstep/datasets/tokens/generated_language_options.h"
 #include "lockstep/datasets/tokens/token_format.h"
 #include "lockstep/models/gpt/gpt_options.h"
 
@@ -38,6 +39,9 @@ inline constexpr int64_t kDefaultTestEvery = 50;
 struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   std::vector<std::string> data{"generated"};  ///< "generated", or files, folders and patterns
   std::vector<std::string> test_data;          ///< likewise; empty: the last sequences of `data`
+  /// Names and facts of the generated language, see GeneratedLanguageOptions. 0: it has none.
+  int64_t fact_names = 0;
+  double fact_share = GeneratedLanguageOptions{}.fact_share;
   double test_share = 0.1;  ///< share of the sequences of `data` to test on if test_data is empty
   int64_t limit_train = 0;  ///< maximum number of sequences; 0: all, or as many as the steps take
   int64_t limit_test = 256;
@@ -97,6 +101,9 @@ struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
 
 /// Returns whether the text is drawn instead of read.
 bool is_generated(const GptTrainOptions& options);
+
+/// Returns the language whose text is drawn.
+GeneratedLanguageOptions language_of(const GptTrainOptions& options);
 
 /// Changes the options into those of a fast development run: a few steps, a test, and every callback.
 void shorten(GptTrainOptions& options);

@@ -3,6 +3,9 @@
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +54,23 @@ void GptRouting::on_epoch_end(FitState& state) {
   receive_({.when = c10::str("Steps up to ", state.global_step),
             .num_experts = experts,
             .loads = {first, first + relative.numel()}});
+}
+
+std::string first_not_finite_router(const Mirrored<Gpt>& model) {
+  std::string name;
+  int64_t fewest_calls = std::numeric_limits<int64_t>::max();
+  for (const auto& replica : model.local_values()) {
+    // Each layer of such a model has experts.
+    size_t layer = 0;
+    for (const auto& of_layer : replica.ptr()->routing_statistics()) {
+      if (of_layer.not_finite > 0 && of_layer.finite_calls < fewest_calls) {
+        fewest_calls = of_layer.finite_calls;
+        name = c10::str("blocks.", layer, ".experts");
+      }
+      ++layer;
+    }
+  }
+  return name;
 }
 
 }  // namespace lockstep::apps

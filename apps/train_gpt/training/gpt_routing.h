@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/runtime/replicas/mirrored.h"
@@ -26,5 +27,9 @@ class GptRouting : public Callback {
   Mirrored<Gpt>& model_;
   Receiver receive_;
 };
+
+/// Returns the name of the first router in this process whose numbers were NaN or infinite since the current
+/// epoch began, such as `blocks.3.experts`; empty if there was none.
+std::string first_not_finite_router(const Mirrored<Gpt>& model);
 
 }  // namespace lockstep::apps

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "lockstep/apps/shared/precision/precision_choice.h"
@@ -15,6 +16,7 @@
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/training/callbacks/learning_rate_schedule.h"
 #include "lockstep/training/metrics/loss_functions.h"
+#include "lockstep/training/state/not_finite.h"
 #include "lockstep/training/trainer/trainer.h"
 
 namespace lockstep::apps {
@@ -45,8 +47,8 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 }
 
 History train_gpt(const GptTraining& training) {
-  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing, on_pipeline] =
-      training;
+  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing,
+               on_not_finite_router, on_pipeline] = training;
   const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
   const ForwardBackward<Gpt, Example> forward_backward =
       [&options](ReplicaContext& replica, Gpt& model, const Example& batch, const BackwardOptions& how) {
@@ -81,7 +83,13 @@ History train_gpt(const GptTraining& training) {
   }
   fit.callbacks.push_back(std::make_shared<GptSamples>(options, data.codec, trainer.model(), on_sample));
   if (options.clip_norm > 0) fit.clip_norm = options.clip_norm;
-  return trainer.fit(batches, fit);
+  try {
+    return trainer.fit(batches, fit);
+  } catch (const NotFinite&) {
+    const std::string router = first_not_finite_router(trainer.model());
+    if (on_not_finite_router && !router.empty()) on_not_finite_router(router);
+    throw;
+  }
 }
 
 }  // namespace lockstep::apps

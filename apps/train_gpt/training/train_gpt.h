@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
@@ -25,6 +26,8 @@ struct GptTraining {
   std::function<void(const SampleText&)> on_sample;
   /// Called on all workers with the load of the experts in each epoch.
   std::function<void(ExpertLoad)> on_routing;
+  /// Called before NotFinite is thrown if a router's numbers were not finite, with the name of the first one.
+  std::function<void(const std::string& router)> on_not_finite_router;
   /// Gets the times of a step of a model that is cut into stages, on all workers.
   std::function<void(PipelineRecord)> on_pipeline;
 };

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-/// The states that differ only in the classes of subjects and kinds of brackets, as one: these decide which
-/// words follow, but neither how probable they are nor what comes after them.
+/// The states that differ only in the classes of subjects, kinds of brackets and persons, as one: these
+/// decide which words follow, but neither how probable they are nor what comes after them.
 struct StateGroup {
   LanguageState state;  // one of them
   double entropy = 0;
@@ -95,12 +95,17 @@ double entropy_of_first(const LanguageGrammar& grammar, int64_t num_tokens) {
 
 double endless_entropy(const LanguageGrammar& grammar) {
   const double end = grammar.options().end_of_text;
+  const double facts = grammar.fact_share();
   const ClauseSums clause = clause_sums(grammar, 0);
-  // After a sentence: its subject, or the end of the text and then a subject.
+  // After a sentence: the next one's first word, or the end of the text and then a first word.
   const double before = grammar.choice(LanguageSlot::kSubjectOrEnd).entropy() +
                         end * grammar.choice(LanguageSlot::kSubject).entropy();
   constexpr double kSubjectAndStop = 2;
-  return (before + clause.entropy) / (end + kSubjectAndStop + clause.num_tokens);
+  constexpr double kFactTokens = 4;  // with the stop
+  const double of_sentence =
+      (1 - facts) * clause.entropy + facts * grammar.choice(LanguageSlot::kFamilyName).entropy();
+  return (before + of_sentence) /
+         (end + (1 - facts) * (kSubjectAndStop + clause.num_tokens) + facts * kFactTokens);
 }
 
 }  // namespace lockstep

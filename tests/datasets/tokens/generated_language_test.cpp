@@ -40,6 +40,13 @@ constexpr GeneratedLanguageOptions kSmall{.num_classes = 2,
                                           .nesting = 0.3,
                                           .end_of_text = 0.4};
 
+/// The same with four persons.
+constexpr GeneratedLanguageOptions with_facts(GeneratedLanguageOptions options, double fact_share) {
+  options.num_names = 2;
+  options.fact_share = fact_share;
+  return options;
+}
+
 /// Adds up the probability and the entropy of all texts that begin with `tokens` and have `left` more tokens.
 struct Listing {
   const GeneratedLanguage& language;
@@ -65,15 +72,17 @@ struct Listing {
 };
 
 TEST(GeneratedLanguage, HasTheEntropyOfAllItsTexts) {
-  const GeneratedLanguage language(kSmall);
-  for (const size_t length : {1U, 2U, 5U, 12U, 19U}) {
-    Listing listing{language};
-    Tokens tokens{GeneratedLanguage::end_of_text()};
-    listing.list(tokens, length, 1);
-    EXPECT_NEAR(listing.probability, 1, 1e-9);
-    EXPECT_NEAR(listing.entropy / static_cast<double>(length), language.entropy(static_cast<int64_t>(length)),
-                1e-9)
-        << length << " tokens, " << listing.num_texts << " texts";
+  for (const auto& options : {kSmall, with_facts(kSmall, 0.3), with_facts(kSmall, 1)}) {
+    const GeneratedLanguage language(options);
+    for (const size_t length : {1U, 2U, 5U, 12U, 17U}) {
+      Listing listing{language};
+      Tokens tokens{GeneratedLanguage::end_of_text()};
+      listing.list(tokens, length, 1);
+      EXPECT_NEAR(listing.probability, 1, 1e-9);
+      EXPECT_NEAR(listing.entropy / static_cast<double>(length),
+                  language.entropy(static_cast<int64_t>(length)), 1e-9)
+          << length << " tokens, " << listing.num_texts << " texts";
+    }
   }
 }
 
@@ -102,7 +111,8 @@ TEST(GeneratedLanguage, ApproachesTheEntropyRateOfItsFormula) {
   GeneratedLanguageOptions deep;
   deep.max_depth = 7;
   deep.nesting = 0.8;
-  for (const auto& options : {GeneratedLanguageOptions{}, kSmall, flat, deep}) {
+  for (const auto& options :
+       {GeneratedLanguageOptions{}, kSmall, flat, deep, with_facts({}, 0.6), with_facts(deep, 1)}) {
     const GeneratedLanguage language(options);
     constexpr int64_t kFar = 20'000;
     // The entropy of the tokens between two far places, over which all lengths of sentences are mixed.
@@ -213,7 +223,8 @@ TEST(GeneratedLanguage, WritesSentencesThatAgreeAndCountAndMatchTheirBrackets) {
 }
 
 TEST(GeneratedLanguage, ReadsTheTextThatItWrites) {
-  for (const auto& options : {GeneratedLanguageOptions{}, kSmall}) {
+  for (const auto& options :
+       {GeneratedLanguageOptions{}, kSmall, GeneratedLanguageOptions{.num_names = 128, .fact_share = 0.9}}) {
     const GeneratedLanguage language(options);
     for (uint64_t i = 0; i < 100; ++i) {
       const auto tokens = drawn(language, {.seed = 7, .index = i}, 300);
@@ -268,6 +279,9 @@ TEST(GeneratedLanguage, RefusesOptionsOutOfRange) {
   expect_refused({.nesting = 1}, "nesting: expected at least 0 and below 1, but got 1");
   expect_refused({.nesting = std::numeric_limits<double>::quiet_NaN()}, "nesting");
   expect_refused({.end_of_text = 0}, "end_of_text: expected above 0, at most 1, but got 0");
+  expect_refused({.num_names = 129}, "num_names: expected 0 to 128, but got 129");
+  expect_refused({.fact_share = 0}, "fact_share: expected above 0, at most 1, but got 0");
+  expect_refused({.fact_share = 1.1}, "fact_share");
   EXPECT_THROW((void)GeneratedLanguage().entropy(0), std::invalid_argument);
   EXPECT_NO_THROW(GeneratedLanguage({.nesting = 0, .end_of_text = 1}));
 }
@@ -307,6 +321,18 @@ TEST(GeneratedLanguage, CannotBePredictedFromAFewTokens) {
     const double entropy = entropy_of_counts(ngrams, total) - entropy_of_counts(contexts, total);
     EXPECT_GT(entropy, language.entropy(256) + 0.4) << num_before;
   }
+}
+
+// Recorded before the language could have facts: whoever compares losses with those of earlier versions needs
+// the same texts.
+TEST(GeneratedLanguage, WithoutFactsHasTheTextsOfEarlierVersions) {
+  const GeneratedLanguage language;
+  uint64_t hash = 1469598103934665603U;  // FNV-1a, of tokens in place of bytes
+  for (uint64_t index = 0; index < 100; ++index)
+    for (const uint32_t token : drawn(language, {.seed = 1, .index = index}, 257))
+      hash = (hash ^ token) * 1099511628211U;
+  EXPECT_EQ(hash, 13773384873017044638U);
+  EXPECT_EQ(GeneratedLanguage({.fact_share = 0.9}).vocab_size(), 78U);
 }
 
 }  // namespace

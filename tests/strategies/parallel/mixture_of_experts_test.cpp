@@ -248,9 +248,25 @@ TEST(MixtureOfExpertsTest, NamesTheRouterWhoseNumbersAreNotFinite) {
   auto quiet = wave_experts(options);
   const auto mixed = quiet->forward(input);
   EXPECT_EQ(quiet->statistics().not_finite, 1);
+  EXPECT_EQ(quiet->statistics().finite_calls, 0);
   EXPECT_TRUE(mixed.output[1][2].isnan().all().item<bool>());
   EXPECT_TRUE(mixed.balance_loss.isnan()[1].item<bool>());
   EXPECT_TRUE(mixed.output[0].isfinite().all().item<bool>());
+}
+
+TEST(MixtureOfExpertsTest, CountsTheCallsBeforeItsNumbersWereNotFinite) {
+  auto options = small_mixture();
+  options.refuses_not_finite = false;
+  auto layer = wave_experts(options);
+  const auto input = wave_values({2, 8, 6}, 3);
+  auto bad = input.clone();
+  bad[0][0][0] = std::numeric_limits<double>::infinity();
+  for (const auto& x : {input, input, bad, input, bad}) layer->forward(x);
+  EXPECT_EQ(layer->statistics().finite_calls, 2);
+  layer->reset_statistics();
+  layer->forward(input);
+  EXPECT_EQ(layer->statistics().finite_calls, 1);
+  EXPECT_EQ(layer->statistics().not_finite, 0);
 }
 
 TEST(MixtureOfExpertsTest, RefusesNumbersThatDoNotFit) {

@@ -43,6 +43,21 @@ TEST(BaselinesTest, TheBestLossIsThatOfTheLanguagesOwnProbabilities) {
   EXPECT_NEAR(*measure_baselines(data, 1000).best, loss, 1e-12);
 }
 
+// What a fact leaves open are its two names; a 5-gram model looks the town up in its table.
+TEST(BaselinesTest, OfFactsAreThoseOfTheirNames) {
+  GptTrainOptions options;
+  options.fact_names = 16;
+  options.fact_share = 1;
+  const auto baselines = measure_baselines(open_baseline_data(options), 1'000'000);
+  constexpr double kEnd = 0.15;  // of the text, after a sentence
+  const double of_sentence = 2 * std::log(16.0) - kEnd * std::log(kEnd) - (1 - kEnd) * std::log(1 - kEnd);
+  // Texts begin with a name and not with a choice, and sentences have four words, with an end 0.15 more.
+  EXPECT_NEAR(*baselines.entropy, of_sentence / (4 + kEnd), 0.02);
+  EXPECT_NEAR(*baselines.best, *baselines.entropy, 0.02);
+  EXPECT_NEAR(*baselines.five_gram, *baselines.entropy, 0.05);
+  EXPECT_GT(*baselines.bigram, *baselines.entropy + 0.4);
+}
+
 TEST(BaselinesTest, ATextThatRepeatsItselfIsEasyForBothAndHasNoKnownEntropy) {
   const lockstep::testing::TemporaryFolder folder;
   std::string text;

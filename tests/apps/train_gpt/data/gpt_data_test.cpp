@@ -55,6 +55,18 @@ TEST(GptDataTest, AnotherSeedTrainsOnOtherTextsAndTestsOnTheSame) {
   EXPECT_TRUE(one.test.get_batch({0}).data.equal(other.test.get_batch({0}).data));
 }
 
+TEST(GptDataTest, TheGeneratedLanguageHasTheFactsThatAreAskedFor) {
+  GptTrainOptions options;
+  options.fact_names = 112;
+  EXPECT_EQ(open_data(options).vocabulary_size, 78 + 3 * 112);
+  options.fact_share = 1;
+  const GptData data = open_data(options);
+  EXPECT_EQ(data.vocabulary_size, 2 + 3 * 112);
+  EXPECT_EQ(data.codec.tokens("Alwin Ashcroft lives in Aldbury.").size(), 5U);
+  // 112^2 log2(112) bits.
+  EXPECT_THAT(data.description, HasSubstr("12\u202F544 facts of 85\u202F391 bits"));
+}
+
 TEST(GptDataTest, TestsOnTheLastSequencesOfItsFiles) {
   const TemporaryFolder folder;
   auto options = options_for({write_tokens(folder, "a.bin", 101)});  // ten sequences

@@ -150,6 +150,19 @@ TEST(GptCommandLine, ReadsEveryGroupOfFlags) {
   EXPECT_EQ(options, expected);
 }
 
+TEST(GptCommandLine, ReadsTheFactsOfTheGeneratedLanguage) {
+  const auto options = gpt_options({"--fact-names", "64", "--fact-share", "1"});
+  EXPECT_EQ(language_of(options).num_names, 64);
+  EXPECT_EQ(language_of(options).fact_share, 1);
+  EXPECT_EQ(language_of({}).num_names, 0);
+  expect_gpt_refusal({"--fact-names", "129"}, "--fact-names");
+  expect_gpt_refusal({"--fact-share", "0.5"}, "--fact-share 0.5: expected it with --fact-names only");
+  expect_gpt_refusal({"--fact-names", "4", "--fact-share", "1.5"},
+                     "--fact-share: expected a number above 0, at most 1, but got '1.5'");
+  expect_gpt_refusal({"--data", "a.txt", "--fact-names", "4"},
+                     "--fact-names 4: expected it with --data generated only");
+}
+
 TEST(GptCommandLine, TestsNoSeldomerThanAtTheEnd) {
   EXPECT_EQ(gpt_options({"--steps", "50"}).test_every, 50);
   EXPECT_EQ(gpt_options({"--steps", "5000"}).test_every, GptTrainOptions().test_every);

@@ -90,6 +90,16 @@ TEST(GptFactsTest, AConfigurationRepeatsTheRun) {
   EXPECT_EQ(parse_gpt_command_line({"--config", path}, strategies).options, line.options);
 }
 
+TEST(GptFactsTest, AConfigurationRepeatsTheFactsButForOtherData) {
+  const lockstep::testing::TemporaryFolder folder;
+  const auto line = parse_gpt_command_line({"--fact-names", "8", "--fact-share", "0.9"}, {"default"});
+  const std::string path = folder.path() + "/config.json";
+  std::ofstream(path) << gpt_configuration_json(facts_of(line.options), line.origins, "1.0");
+  EXPECT_EQ(parse_gpt_command_line({"--config", path}, {"default"}).options, line.options);
+  const auto other = parse_gpt_command_line({"--config", path, "--data", "a.txt"}, {"default"}).options;
+  EXPECT_EQ(other.fact_names, 0);
+}
+
 TEST(GptFactsTest, KeepsWhatTheLossIsComparedWith) {
   auto facts = facts_of({});
   facts.best_loss = 1.25;
