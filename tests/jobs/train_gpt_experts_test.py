@@ -14,6 +14,7 @@ SHARED_IN_STAGES = ["--replicas", 4, "--mesh", "expert=2,pipeline=2"]
 TWO = ["--replicas", 2, "--mesh", "expert=2"]
 FOUR = ["--replicas", 4, "--mesh", "data=2,expert=2"]
 SHARDED = ["--replicas", 4, "--mesh", "data=2,expert=2", "--sharding", 3]
+CONTEXTS = ["--replicas", 4, "--mesh", "expert=2,context=2", "--sharding", 2]
 
 
 class ParityTest(Case):
@@ -30,7 +31,7 @@ class ParityTest(Case):
     def test_meshes_train_as_one_device(self):
         whole = self.whole_training()
         for mesh, more in ((TWO, []), (FOUR, ["--recompute", "every_block"]), (SHARDED, ["--micro-batch-size", 1]),
-                           (STAGES, []), (SHARED_IN_STAGES, []),
+                           (STAGES, []), (SHARED_IN_STAGES, []), (CONTEXTS, []),
                            ([*SHARED_IN_STAGES, "--sharding", 3], ["--pipeline-schedule", "zb-v"])):
             with self.subTest(mesh=mesh):
                 folder = self.folder / " ".join(str(word) for word in mesh)
@@ -44,7 +45,7 @@ class ParityTest(Case):
 
     def test_a_checkpoint_goes_on_on_another_mesh(self):
         whole = self.whole_training()
-        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, SHARED_IN_STAGES), (SHARED_IN_STAGES, ONE_DEVICE)):
+        for begin, end in ((FOUR, ONE_DEVICE), (ONE_DEVICE, TWO), (SHARDED, SHARED_IN_STAGES), (SHARED_IN_STAGES, CONTEXTS), (CONTEXTS, ONE_DEVICE)):
             with self.subTest(begin=begin, end=end):
                 folder = self.folder / f"{begin} to {end}"
                 saved = ["--save-every", "7 steps", "--backup-dir", folder]
@@ -73,12 +74,13 @@ class RecordTest(Case):
 
     def test_stages_record_the_load_of_the_experts_of_all_layers(self):
         charts = []
-        for name, mesh in (("whole", ONE_DEVICE), ("stages", SHARED_IN_STAGES)):
+        for name, mesh in (("whole", ONE_DEVICE), ("stages", SHARED_IN_STAGES), ("contexts", CONTEXTS)):
             train(*TINY, *EXPERTS, *mesh, "--precision", "float64", "--steps", 4, "--test-every", 4, "--run-dir", self.folder / name)
             page = (self.folder / name / "report.html").read_text(encoding="utf-8")
             charts.append(page.split("<h2>Experts</h2>")[1].split("<h2>")[0])
         self.assertIn("layer 2, expert 4:", charts[0])
         self.assertEqual(charts[1], charts[0])
+        self.assertEqual(charts[2], charts[0])
 
 
 class NumbersTest(Case):
@@ -97,7 +99,8 @@ class UsageTest(UsageCase):
         self.assertIn("expected it with --experts only", self.refused("--experts-per-token", 3))
         self.assertIn("expected it with --experts only", self.refused("--balance-loss", 1))
         self.assertIn("expected --experts with the axis expert", self.refused(*TWO))
-        self.assertIn("--sharding 1: expected 0 or 3", self.refused("--experts", 4, *TWO, "--sharding", 1))
+        self.assertIn("--sharding 3: expected a --mesh whose last axis is expert, but got expert=2,data=2",
+                      self.refused("--experts", 4, "--replicas", 4, "--mesh", "expert=2,data=2", "--sharding", 3))
         self.assertIn("--cuda-graph", self.refused("--experts", 4, "--cuda-graph"))
 
 
