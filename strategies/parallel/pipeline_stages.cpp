@@ -15,7 +15,7 @@
 #include "lockstep/runtime/devices/intra_op_threads.h"
 #include "lockstep/runtime/replicas/rank_random.h"
 #include "lockstep/strategies/parallel/internal/pass_batches.h"
-#include "lockstep/strategies/parallel/internal/pipeline_cut.h"
+#include "lockstep/strategies/pipeline/internal/pipeline_cut.h"
 #include "lockstep/strategies/parallel/internal/pipeline_shapes.h"
 #include "lockstep/strategies/parallel/internal/stage_parameters.h"
 #include "lockstep/strategies/parallel/internal/stage_work.h"

@@ -1,0 +1,118 @@
+#include "lockstep/training/layouts/internal/stage_ranges.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/strategies/pipeline/internal/pipeline_cut.h"
+
+namespace lockstep {
+namespace {
+
+using Op = PipelineOp;
+
+constexpr const char* kVSchedule = "zb-v";
+constexpr const char* kGpipe = "gpipe";
+
+size_t rank_of_stage(const PlannedLayout& layout, int64_t stage) {
+  const int64_t ranks = layout.pipeline;
+  if (layout.schedule == kVSchedule) return static_cast<size_t>(std::min(stage, 2 * ranks - 1 - stage));
+  return static_cast<size_t>(stage % ranks);
+}
+
+/// Adds a state, unless another one contains it, and drops those that it contains.
+void add_state(const AliveStages& state, std::vector<AliveStages>& states) {
+  const auto contains = [](const AliveStages& a, const AliveStages& b) {
+    for (size_t i = 0; i < a.size(); ++i)
+      if (a[i] < b[i]) return false;
+    return true;
+  };
+  for (const auto& other : states)
+    if (contains(other, state)) return;
+  std::erase_if(states, [&](const auto& other) { return contains(state, other); });
+  states.push_back(state);
+}
+
+/// Follows the actions of one rank.
+std::vector<AliveStages> states_of(const PipelineSchedule& schedule, size_t rank) {
+  std::vector<int> own;
+  for (size_t stage = 0; stage < schedule.rank_of_stage.size(); ++stage)
+    if (schedule.rank_of_stage[stage] == static_cast<int>(rank)) own.push_back(static_cast<int>(stage));
+  AliveStages now(own.size(), 0);
+  std::vector<AliveStages> states;
+  for (const auto& [op, stage, micro_batch] : schedule.actions[rank]) {
+    auto& alive = now[static_cast<size_t>(std::find(own.begin(), own.end(), stage) - own.begin())];
+    if (op == Op::kForward) {
+      ++alive;
+      add_state(now, states);
+    } else if (op == Op::kBackward || op == Op::kBackwardWeights) {
+      --alive;
+    }
+  }
+  return states;
+}
+
+}  // namespace
+
+double elements_on_rank(const PlannedPart& part, const PlannedLayout& layout) {
+  return part.elements.on_rank(layout.tensor, false) +
+         part.expert_elements / static_cast<double>(layout.expert);
+}
+
+int64_t steady_micro_batches(const PlannedLayout& layout) {
+  return 4 * layout.pipeline;
+}
+
+const std::vector<std::vector<StageRange>>& StagePlans::stages(const PlannedModel& model,
+                                                               const PlannedLayout& layout) {
+  const Cut key{layout.stages(), layout.tensor, layout.expert, layout.schedule == kVSchedule};
+  auto& ranks = stages_[key];
+  if (!ranks.empty()) return ranks;
+  std::vector<double> costs;
+  costs.reserve(model.parts.size());
+  for (const size_t kind : model.parts) costs.push_back(elements_on_rank(model.kinds[kind], layout));
+  const auto firsts = cut_into_stages(costs, static_cast<size_t>(layout.stages()));
+  ranks.resize(static_cast<size_t>(layout.pipeline));
+  for (size_t stage = 0; stage < firsts.size(); ++stage) {
+    const size_t end = stage + 1 < firsts.size() ? firsts[stage + 1] : costs.size();
+    ranks[rank_of_stage(layout, static_cast<int64_t>(stage))].push_back(
+        {firsts[stage], end, static_cast<int>(stage)});
+  }
+  return ranks;
+}
+
+const std::vector<AliveStages>& StagePlans::alive(const PlannedLayout& layout, size_t rank) {
+  const bool keeps_all = layout.schedule == kGpipe;
+  const int64_t micro_batches =
+      keeps_all ? layout.micro_batches : std::min(layout.micro_batches, steady_micro_batches(layout));
+  const Schedule key{layout.schedule, layout.pipeline, micro_batches, layout.stages_per_rank};
+  auto& ranks = alive_[key];
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(layout.pipeline));
+    if (layout.stages_per_rank == 1) {
+      // What pipeline_schedule.h promises.
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        int64_t most = micro_batches;
+        if (layout.schedule == "1f1b") most = std::min<int64_t>(most, layout.pipeline - static_cast<int64_t>(r));
+        if (layout.schedule == "zb-h1") most = std::min<int64_t>(most, layout.pipeline);
+        ranks[r] = {{most}};
+      }
+    } else {
+      const auto& made = schedule(layout, micro_batches);
+      for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = states_of(made, r);
+    }
+  }
+  return ranks[rank];
+}
+
+const PipelineSchedule& StagePlans::schedule(const PlannedLayout& layout, int64_t micro_batches) {
+  const Schedule key{layout.schedule, layout.pipeline, micro_batches, layout.stages_per_rank};
+  const auto found = schedules_.find(key);
+  if (found != schedules_.end()) return found->second;
+  return schedules_
+      .emplace(key, make_pipeline_schedule(layout.schedule, static_cast<int>(layout.pipeline),
+                                           static_cast<int>(micro_batches),
+                                           static_cast<int>(layout.stages_per_rank)))
+      .first->second;
+}
+
+}  // namespace lockstep
