@@ -18,6 +18,7 @@
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/apps/train_gpt/training/gpt_logs.h"
+#include "lockstep/apps/train_gpt/training/gpt_step.h"
 #include "lockstep/apps/train_gpt/training/peak_flops.h"
 #include "lockstep/runtime/precision/tf32.h"
 
@@ -73,6 +74,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
   check_experts(strategy, plan.model);
   check_sequence_parallel(strategy.mesh(), options, sequence_length);
   plan_pipeline(strategy, options, plan);
+  plan.stage_costs = gpt_stage_costs(options, plan, strategy);
   const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);
   GptFacts facts = resolve_facts(made, options, plan, base, data);

@@ -50,8 +50,9 @@ struct GptAxes {
   const ReplicaAxis* experts = nullptr;
   /// A model axis, such as "pipeline": each of its ranks has some of the blocks. Null: none.
   const ReplicaAxis* stages = nullptr;
-  PipelineOptions
-      pipeline{};  ///< Used with `stages`. Its blocks are the embeddings, each block, and the head.
+  /// Used with `stages`. Its blocks are the embeddings, each block, and the head. Without costs and cuts,
+  /// stages have about as many operations (see gpt_block_flops()).
+  PipelineOptions pipeline{};
 };
 
 /// How a Gpt with an axis of stages goes forward and backward.
@@ -116,7 +117,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   /// Along an axis of experts, each rank has an equal share of each layer's experts, and calls are
   /// collectives of all replicas along it.
   ///
-  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout or experts along one, by
+  /// Throws InvalidArgument for a tokens axis that is no context axis, for dropout along one, by
   /// kAllToAll for heads that its ranks do not divide, and as MixtureOfExperts and PipelineStages do.
   ///
   ///     return Gpt(options, GptAxes{.tokens = &replica.axis("context")});  // of a mesh data=2,context=2
@@ -170,6 +171,9 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   ///     model->set_block_runner([](const auto& block, const auto& x) { return recompute(block, x); });
   void set_block_runner(GptBlockRunner runner) { block_runner_ = std::move(runner); }
 
+  /// Returns the blocks of which forward() consists: `tokens`, `blocks.0` ... and `head`, which maps to the
+  /// logits. Stages are cut between them. They refer to the model.
+  std::vector<PipelineBlock> blocks();
   /// Returns the stages that the ranks along an axis have; null without one.
   PipelineStages* stages() { return stages_.get(); }
 
@@ -194,6 +198,7 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   using Weights = Part<LayerWeightsImpl>;
 
   void initialize(const ModelPart& part) const;
+  void free_unless_own(torch::nn::Module& module, const std::vector<size_t>& blocks) const;
   template <typename Impl>
   Part<Impl> wrap_part(const std::string& name, std::shared_ptr<Impl> module) const;
   std::shared_ptr<LayerWeightsImpl> initialized_table(const std::string& name, int64_t rows) const;
@@ -214,7 +219,8 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   torch::Tensor run_block(size_t layer, const torch::Tensor& x, const GptPass& pass) const;
   void set_rotary(GptPass& pass, int64_t length, torch::Device device) const;
   void moved();
-  void cut_into_stages(const GptAxes& axes);
+  std::vector<PipelineBlock> stage_blocks();
+  void begin_blocks(const torch::Tensor& tokens) const;
   PipelineStages& stages_for(const torch::Tensor& tokens) const;
   GptPass pass_in_stage(torch::Device device) const;
   torch::Tensor embed_in_stage(const torch::Tensor& tokens) const;
@@ -233,6 +239,8 @@ class GptImpl : public torch::nn::Cloneable<GptImpl>, public ReplicaBound {
   PartWrapper wrap_;
   const ReplicaAxis* axis_ = nullptr;         ///< along which the parts are cut, while they are made
   const ReplicaAxis* expert_axis_ = nullptr;  ///< along which experts are shared, while they are made
+  std::vector<bool>
+      own_blocks_;  ///< while they are made: those of this rank's stages; empty: all are its own
   GptBlockRunner block_runner_;
   Weights tokens_;
   Weights positions_;  ///< none for rotary positions

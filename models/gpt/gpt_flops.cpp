@@ -5,6 +5,12 @@
 #include <stdexcept>
 
 namespace lockstep {
+namespace {
+
+// A multiplication and an addition in forward, and twice as many in backward.
+constexpr double kFlopsOfParameter = 6;
+
+}  // namespace
 
 double gpt_training_flops(const GptOptions& given, int64_t length) {
   if (length < 1)
@@ -25,7 +31,20 @@ double gpt_training_flops(const GptOptions& given, int64_t length) {
   const auto attention = static_cast<double>(options.num_layers) *
                          static_cast<double>(options.num_heads * options.head_width) *
                          static_cast<double>(length);
-  return 6 * static_cast<double>(multiplied) + 12 * attention;
+  return kFlopsOfParameter * static_cast<double>(multiplied) + 12 * attention;
+}
+
+std::vector<double> gpt_block_flops(const GptOptions& given, int64_t length) {
+  const double all = gpt_training_flops(given, length);
+  const GptOptions options = complete_gpt_options(given);
+  const int64_t of_norm = options.norm == GptNorm::kLayerNorm ? 2 : 1;
+  const double head =
+      kFlopsOfParameter * static_cast<double>((options.vocabulary_size + of_norm) * options.width);
+  const auto layers = static_cast<size_t>(options.num_layers);
+  std::vector<double> flops(layers + 2, (all - head) / static_cast<double>(layers));
+  flops.front() = 0;
+  flops.back() = head;
+  return flops;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "lockstep/models/gpt/gpt_options.h"
 
@@ -16,5 +17,10 @@ namespace lockstep {
 ///
 ///     double flops_per_second = tokens_per_second * gpt_training_flops(options, 1024);
 double gpt_training_flops(const GptOptions& options, int64_t length);
+
+/// Returns how many of these each of GptImpl::blocks() takes: none the tokens' embedding, and as many each
+/// layer. They are costs for PipelineOptions, so that stages have about as much to compute. Throws as
+/// gpt_training_flops().
+std::vector<double> gpt_block_flops(const GptOptions& options, int64_t length);
 
 }  // namespace lockstep

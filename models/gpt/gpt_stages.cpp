@@ -72,12 +72,24 @@ torch::Tensor GptImpl::trained_losses_of(const torch::Tensor& result, const torc
                          ? losses.mean(1)
                          : losses.sum(1) / static_cast<double>(length_in_stages_);
   if (options_.num_experts == 0) return means;
-  const auto of_routers = split_routing(result).routing.mean(1).unbind(-1);
+  const auto of_routers = routing_losses(split_routing(result).routing).unbind(-1);
   const auto added = how.balance_loss * of_routers[0] + how.z_loss * of_routers[1];
   return means + (added - added.detach());
 }
 
-void GptImpl::cut_into_stages(const GptAxes& axes) {
+std::vector<PipelineBlock> GptImpl::blocks() {
+  auto blocks = stage_blocks();
+  blocks.front().forward = [this](const auto& tokens) {
+    begin_blocks(tokens);
+    return embed_in_stage(tokens);
+  };
+  blocks.back().forward = [this](const auto& x) { return logits(gathered(features_of(head_in_stage(x)))); };
+  return blocks;
+}
+
+/// The blocks of stages. The last one's result lacks the product with the head, which the losses may take
+/// without having all logits at once.
+std::vector<PipelineBlock> GptImpl::stage_blocks() {
   std::vector<PipelineBlock> blocks;
   const auto table = vocabulary_ != nullptr ? vocabulary_->tokens() : tokens_.wrapped.module;
   PipelineBlock first{
@@ -93,7 +105,7 @@ void GptImpl::cut_into_stages(const GptAxes& axes) {
   blocks.push_back({.name = "head",
                     .modules = {norm_.wrapped.module, options_.has_tied_head ? table : own_head},
                     .forward = [this](const auto& x) { return head_in_stage(x); }});
-  stages_ = std::make_shared<PipelineStages>(*axes.stages, std::move(blocks), axes.pipeline);
+  return blocks;
 }
 
 void GptImpl::bind(std::shared_ptr<const ReplicaCollectives> replica) {

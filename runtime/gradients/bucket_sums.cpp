@@ -20,18 +20,25 @@ void WholeBucketSums::wait() {
   launched_.clear();
 }
 
-void PartBucketSums::launch(size_t bucket) {
-  at::Tensor part = buckets_.received_part(bucket);
+c10::intrusive_ptr<c10d::Work> PartBucketSums::begin_sum(size_t bucket) const {
   at::Tensor whole = buckets_.sent(bucket);
-  launched_.push_back({bucket, whole.numel() > 0
-                                   ? parts_->_reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())
-                                   : nullptr});
+  if (whole.numel() == 0) return nullptr;
+  if (buckets_.is_in_parts(bucket)) {
+    at::Tensor part = buckets_.received_part(bucket);
+    return parts_->_reduce_scatter_base(part, whole, c10d::ReduceScatterOptions());
+  }
+  std::vector<at::Tensor> tensors{whole};
+  return copies_of_shards_ ? copies_of_shards_->allreduce(tensors, c10d::AllreduceOptions()) : nullptr;
+}
+
+void PartBucketSums::launch(size_t bucket) {
+  launched_.push_back({bucket, begin_sum(bucket)});
 }
 
 /// Waits for the reduce-scatter of the next bucket. The ranks with the same part add theirs up afterwards.
 void PartBucketSums::end_scatter() {
   auto& [bucket, work] = launched_[num_scattered_];
-  if (work) {
+  if (work && buckets_.is_in_parts(bucket)) {
     work->wait(kNoTimeout);
     work.reset();
     if (copies_) {
@@ -47,8 +54,12 @@ void PartBucketSums::end_sum() {
   auto& [bucket, work] = launched_[num_summed_];
   if (work) work->wait(kNoTimeout);
   work.reset();
-  buckets_.take_back_part(bucket);
-  buckets_.release(bucket);
+  if (buckets_.is_in_parts(bucket)) {
+    buckets_.take_back_part(bucket);
+    buckets_.release(bucket);
+  } else {
+    buckets_.take_back(bucket);
+  }
   ++num_summed_;
 }
 

@@ -58,14 +58,19 @@ class WholeBucketSums : public BucketSums {
 };
 
 /// Each rank gets the sums of its own part, in GradientBuckets::own_part(). Buckets are released as soon as
-/// their sums are there, if those are kept apart.
+/// their sums are there, if those are kept apart. Of buckets of shards, each rank gets the sums of all
+/// elements.
 class PartBucketSums : public BucketSums {
  public:
   /// Sums over the ranks of `parts`, of which each gets another part, and over those of `copies`, if there
-  /// are any, which get the same part.
+  /// are any, which get the same part. Sums buckets of shards over `copies_of_shards`, if there are any.
   PartBucketSums(const GradientBuckets& buckets, c10::intrusive_ptr<c10d::Backend> parts,
-                 c10::intrusive_ptr<c10d::Backend> copies)
-      : buckets_(buckets), parts_(std::move(parts)), copies_(std::move(copies)) {}
+                 c10::intrusive_ptr<c10d::Backend> copies,
+                 c10::intrusive_ptr<c10d::Backend> copies_of_shards = nullptr)
+      : buckets_(buckets),
+        parts_(std::move(parts)),
+        copies_(std::move(copies)),
+        copies_of_shards_(std::move(copies_of_shards)) {}
 
   void launch(size_t bucket) override;
   void advance() override;
@@ -79,12 +84,14 @@ class PartBucketSums : public BucketSums {
     c10::intrusive_ptr<c10d::Work> work;  // the reduce-scatter, then the all-reduce of the part
   };
 
+  c10::intrusive_ptr<c10d::Work> begin_sum(size_t bucket) const;
   void end_scatter();
   void end_sum();
 
   const GradientBuckets& buckets_;
   const c10::intrusive_ptr<c10d::Backend> parts_;
   const c10::intrusive_ptr<c10d::Backend> copies_;
+  const c10::intrusive_ptr<c10d::Backend> copies_of_shards_;
   std::vector<Launched> launched_;
   size_t num_scattered_ = 0;  // of the launched buckets, those whose reduce-scatter has ended
   size_t num_summed_ = 0;

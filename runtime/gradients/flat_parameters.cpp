@@ -69,7 +69,9 @@ void FlatParameters::add_bucket(const GradientBuckets& buckets, size_t bucket) {
   const auto& members = buckets.members(bucket);
   const at::TensorOptions options =
       parameters_[members[0]].options().requires_grad(false).layout(at::kStrided);
-  flat_.push_back(at::zeros({buckets.numel(bucket)}, options));
+  const bool is_in_parts = buckets.is_in_parts(bucket);
+  flat_.push_back(at::zeros({is_in_parts ? buckets.numel(bucket) : 0}, options));
+  if (!is_in_parts) return;
   for (const size_t i : members) {
     const at::Tensor& slot = buckets.slot(i);
     homes_[i] = at::empty({0}, options);

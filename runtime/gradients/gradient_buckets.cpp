@@ -64,7 +64,10 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
   };
   int64_t numel = 0;
   for (const size_t i : members) numel += padded(parameters[i]);
-  if (parts_) numel = numel_in_parts(numel, parts_->count, std::max(unit, kPartAlignment / element_size));
+  const bool has_shards = is_slice(first);
+  const bool is_in_parts = parts_ && !has_shards;
+  if (is_in_parts)
+    numel = numel_in_parts(numel, parts_->count, std::max(unit, kPartAlignment / element_size));
   const at::NoGradGuard no_grad;
   const at::Tensor flat = at::zeros({numel}, first.options().requires_grad(false).layout(at::kStrided));
   int64_t offset = 0;
@@ -77,11 +80,10 @@ void GradientBuckets::add_bucket(const std::vector<at::Tensor>& parameters,
     slots_[i] = {buckets_.size(), std::move(view)};
     offset += padded(parameter);
   }
-  Bucket bucket{
-      .flat = flat, .rounded = {}, .members = members, .own_part = {}, .has_shards = is_slice(first)};
+  Bucket bucket{.flat = flat, .rounded = {}, .members = members, .own_part = {}, .has_shards = has_shards};
   if (wire_dtype_ && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble))
     bucket.rounded = at::zeros_like(flat, flat.options().dtype(*wire_dtype_));
-  if (parts_) {
+  if (is_in_parts) {
     const int64_t part = numel / parts_->count;
     bucket.own_part =
         parts_->are_kept_apart ? at::zeros({part}, flat.options()) : flat.narrow(0, parts_->own * part, part);
@@ -110,7 +112,7 @@ void GradientBuckets::take_back_part(size_t bucket) const {
 
 void GradientBuckets::allocate(size_t bucket) const {
   const at::Tensor& flat = buckets_[bucket].flat;
-  if (!parts_ || !parts_->are_kept_apart || bytes_of(flat) > 0 || flat.numel() == 0) return;
+  if (!is_kept_apart(bucket) || bytes_of(flat) > 0 || flat.numel() == 0) return;
   const at::NoGradGuard no_grad;
   allocate_memory(flat);
   if (buckets_[bucket].rounded.defined()) allocate_memory(buckets_[bucket].rounded);
@@ -120,7 +122,7 @@ void GradientBuckets::allocate(size_t bucket) const {
 }
 
 void GradientBuckets::release(size_t bucket) const {
-  if (!parts_ || !parts_->are_kept_apart) return;
+  if (!is_kept_apart(bucket)) return;
   release_memory(buckets_[bucket].flat);
   if (buckets_[bucket].rounded.defined()) release_memory(buckets_[bucket].rounded);
 }
@@ -132,21 +134,21 @@ int64_t GradientBuckets::bytes() const {
 }
 
 int64_t GradientBuckets::bytes_apart() const {
-  if (!parts_ || !parts_->are_kept_apart) return 0;
   int64_t bytes = 0;
-  for (const Bucket& bucket : buckets_) bytes += bytes_of(bucket.own_part);
+  for (size_t bucket = 0; bucket < size(); ++bucket)
+    if (is_kept_apart(bucket)) bytes += bytes_of(own_part(bucket));
   return bytes;
 }
 
 std::vector<at::Tensor> GradientBuckets::tensors() const {
   std::vector<at::Tensor> tensors;
-  for (const Bucket& bucket : buckets_) {
-    if (parts_ && parts_->are_kept_apart) {
-      tensors.push_back(bucket.own_part);
+  for (size_t bucket = 0; bucket < size(); ++bucket) {
+    if (is_kept_apart(bucket)) {
+      tensors.push_back(own_part(bucket));
       continue;
     }
-    tensors.push_back(bucket.flat);
-    if (bucket.rounded.defined()) tensors.push_back(bucket.rounded);
+    tensors.push_back(flat(bucket));
+    if (const auto& rounded = buckets_[bucket].rounded; rounded.defined()) tensors.push_back(rounded);
   }
   return tensors;
 }

@@ -27,7 +27,8 @@ class GradientBuckets {
   /// `order` must be a permutation of the parameters' indices. Slots begin at multiples of `alignment` bytes;
   /// the gaps hold zeros. Buckets of float32 and float64 get memory to be rounded to `wire_dtype` in.
   ///
-  /// With `parts`, buckets are padded, so that their parts are equal and begin at whole cache lines.
+  /// With `parts`, buckets are padded, so that their parts are equal and begin at whole cache lines. Buckets
+  /// of shards are not cut into parts.
   void lay_out(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order,
                const BucketOptions& options, int64_t alignment = 1,
                std::optional<at::ScalarType> wire_dtype = std::nullopt,
@@ -64,6 +65,8 @@ class GradientBuckets {
   // With parts only.
 
   const BucketParts& parts() const { return *parts_; }
+  /// Returns whether the bucket is cut into parts.
+  bool is_in_parts(size_t bucket) const { return parts_ && !has_shards(bucket); }
   int64_t part_numel(size_t bucket) const { return numel(bucket) / parts_->count; }
   /// Returns the memory that gets the sums of this rank's part: a part of the bucket, or memory of its own.
   const at::Tensor& own_part(size_t bucket) const { return buckets_[bucket].own_part; }
@@ -127,6 +130,7 @@ class GradientBuckets {
   };
 
   void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members);
+  bool is_kept_apart(size_t bucket) const { return is_in_parts(bucket) && parts_->are_kept_apart; }
 
   BucketOptions options_;
   int64_t alignment_ = 1;

@@ -97,9 +97,7 @@ at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_
 }
 
 at::Tensor clip_divided_gradients(const DividedParameters& parameters, double max_norm,
-                                  const std::function<void(const at::Tensor& squares)>& over_slices,
-                                  const std::function<void(const at::Tensor& squares)>& over_cuts,
-                                  const std::function<void(const at::Tensor& squares)>& over_stages) {
+                                  const SquareSums& sums) {
   check_norm(max_norm);
   const at::NoGradGuard no_grad;
   const at::Tensor& like = parameters.like;
@@ -113,13 +111,18 @@ at::Tensor clip_divided_gradients(const DividedParameters& parameters, double ma
     const Tensors norms = norms_of(groups.back(), gradients.size(), like.device());
     return squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
   };
+  const auto sum = [](const SquareSums::Sum& over_ranks, const at::Tensor& squares) {
+    if (over_ranks) over_ranks(squares);
+  };
   const at::Tensor of_slices =
       at::cat({squares_of(parameters.slices), squares_of(parameters.slices_of_cuts)});
-  over_slices(of_slices);
+  sum(sums.over_slices, of_slices);
+  const at::Tensor of_shards = squares_of(parameters.shards);
+  sum(sums.over_shards, of_shards);
   const at::Tensor squares = of_slices.narrow(0, 1, 1) + squares_of(parameters.cuts);
-  over_cuts(squares);
-  squares.add_(of_slices.narrow(0, 0, 1)).add_(squares_of(parameters.whole));
-  if (over_stages) over_stages(squares);
+  sum(sums.over_cuts, squares);
+  squares.add_(of_slices.narrow(0, 0, 1)).add_(of_shards).add_(squares_of(parameters.whole));
+  sum(sums.over_stages, squares);
   squares_of(parameters.uncounted);  // which are scaled
   const at::Tensor norm = squares[0].sqrt().to(like.scalar_type());
   for (const auto& alike_gradients : groups) scale_to(alike_gradients, max_norm, norm);

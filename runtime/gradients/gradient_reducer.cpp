@@ -40,7 +40,7 @@ void GradientReducer::make_pending() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!buckets_.has_slot(i)) continue;
     pending_[i] = pending_gradient(parameters_[i], options_.name_of(i));
-    if (!options_.sharding) continue;
+    if (!is_in_parts(i)) continue;
     sharded_[i] =
         pending_gradient(parameters_[i], options_.name_of(i),
                          options_.sharding->stage > 1 ? PendingReason::kOnlyParts : PendingReason::kShards);
@@ -285,7 +285,7 @@ void GradientReducer::take_in_rest() {
     if (has_gradient) {
       if (old_sums_.contain(i, parameters_[i].grad(), /*own_writes=*/0)) refuse_old_sum(i);
       take_in(i);
-    } else if (!options_.sharding) {
+    } else if (!is_in_parts(i)) {  // The others' slots may have no memory yet.
       buckets_.slot(i).zero_();
     }
   }

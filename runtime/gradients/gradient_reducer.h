@@ -57,7 +57,7 @@ class GradientReducer {
     /// None: each replica gets the whole sums.
     std::optional<ShardedSums> sharding = std::nullopt;
     /// The ranks that have the same shards (see ShardedParameter), over which their gradients are summed.
-    /// None: there are no others. Not together with `sharding`.
+    /// None: there are no others.
     std::optional<ReplicaBackends> copies_of_shards = std::nullopt;
   };
   /// The state of the gradients since the last step: none has arrived, they are being collected, or grad()
@@ -106,8 +106,8 @@ class GradientReducer {
   /// parameter began to require a gradient within the run. Throws InvalidArgument naming the replicas if
   /// others have dropped the backward that produced these gradients.
   ///
-  /// If sums are sharded, they are in GradientBuckets::own_part() then, and grad() is a pending_gradient().
-  /// Throws InvalidArgument naming the parameter if a gradient is sparse.
+  /// If sums are sharded, they are in GradientBuckets::own_part() then, and grad() is a pending_gradient(),
+  /// except for shards. Throws InvalidArgument naming the parameter if a gradient is sparse.
   void finish();
   /// Blocks until grad() of every parameter holds the whole sum, in stage 1, after finish(). Does nothing if
   /// sums are not sharded, are there already, or are in stage 2, which has no memory for them.
@@ -149,6 +149,10 @@ class GradientReducer {
   std::unique_ptr<BucketSums> make_sums() const;
   void make_pending();
   bool is_laid_out() const;
+  /// Whether a part of the parameter's sum is this rank's.
+  bool is_in_parts(size_t index) const {
+    return buckets_.has_slot(index) && buckets_.is_in_parts(buckets_.bucket_of(index));
+  }
   bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
   void lay_out();
   void lay_out_parts();

@@ -13,14 +13,14 @@ namespace lockstep {
 
 /// Returns null if each replica gets the whole sums.
 std::unique_ptr<BucketSums> GradientReducer::make_sums() const {
-  if (!options_.sharding) {
-    const auto& copies = options_.copies_of_shards;
-    return std::make_unique<WholeBucketSums>(buckets_, channel_.device,
-                                             copies ? copies->device : c10::intrusive_ptr<c10d::Backend>());
-  }
+  const auto device_of = [](const std::optional<ReplicaBackends>& ranks) {
+    return ranks ? ranks->device : c10::intrusive_ptr<c10d::Backend>();
+  };
+  const auto copies_of_shards = device_of(options_.copies_of_shards);
+  if (!options_.sharding)
+    return std::make_unique<WholeBucketSums>(buckets_, channel_.device, copies_of_shards);
   const auto& [stage, parts, copies] = *options_.sharding;
-  return std::make_unique<PartBucketSums>(buckets_, parts.device,
-                                          copies ? copies->device : c10::intrusive_ptr<c10d::Backend>());
+  return std::make_unique<PartBucketSums>(buckets_, parts.device, device_of(copies), copies_of_shards);
 }
 
 /// The first layout stays for good, since it decides who owns what. Later ones add to it.
@@ -73,8 +73,8 @@ void GradientReducer::put_back_parts() {
       old_sums_.forget(i);
       continue;
     }
-    parameters_[i].mutable_grad() = sharded_[i];
-    old_sums_.remember(i, sharded_[i]);
+    parameters_[i].mutable_grad() = is_in_parts(i) ? sharded_[i] : buckets_.slot(i);
+    old_sums_.remember(i, parameters_[i].grad());
   }
 }
 
@@ -84,6 +84,7 @@ void GradientReducer::gather() {
   const auto gather_all = [this] {
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (!buckets_.is_in_parts(bucket)) continue;
       at::Tensor whole = buckets_.flat(bucket);
       at::Tensor part = buckets_.own_part(bucket);
       if (whole.numel() > 0) works.push_back(options_.sharding->parts.device->_allgather_base(whole, part));
@@ -92,7 +93,7 @@ void GradientReducer::gather() {
   };
   is_recording() ? recording_->interrupt(gather_all) : gather_all();
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!buckets_.has_slot(i) || !parameters_[i].grad().is_same(sharded_[i])) continue;
+    if (!is_in_parts(i) || !parameters_[i].grad().is_same(sharded_[i])) continue;
     parameters_[i].mutable_grad() = buckets_.slot(i);
     old_sums_.remember(i, buckets_.slot(i));
   }
@@ -102,6 +103,7 @@ void GradientReducer::gather() {
 void GradientReducer::take_changes() {
   const at::NoGradGuard no_grad;
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (!buckets_.is_in_parts(bucket)) continue;
     const int64_t length = buckets_.part_numel(bucket);
     const auto slices = slices_of({bucket, buckets_.parts().own * length, length}, buckets_.slots(bucket));
     for (const auto& slice : slices) {

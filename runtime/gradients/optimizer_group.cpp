@@ -116,10 +116,10 @@ void OptimizerGroup::check_sharding() const {
     for (const auto* optimizer : optimizers_) check_elementwise(*optimizer);
   }
   const auto shard = std::find_if(own.begin(), own.end(), is_slice);
-  if (shard != own.end() && sharding_.stage != 3 && channel_) {
-    throw InvalidArgument(c10::str("[sharding] expected no shards in an optimizer with sharding stage ",
-                                   sharding_.stage, ", but got ",
-                                   directory_->describe(*shard, static_cast<size_t>(shard - own.begin()))));
+  if (shard != own.end() && sharding_.stage != 3 && sharding_.shards == nullptr && channel_) {
+    throw InvalidArgument(c10::str(
+        "[sharding] expected a channel of shards in an optimizer with sharding stage ", sharding_.stage,
+        ", but got none for ", directory_->describe(*shard, static_cast<size_t>(shard - own.begin()))));
   }
   if (sharding_.stage == 0) return;
   if (sharding_.stage < 0 || sharding_.stage > 3) {
@@ -156,13 +156,16 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
       .name_of = name_of,
       .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
       .slot_alignment = occupies_devices ? kGpuAlignment : 1};
-  std::optional<ReplicaBackends> copies;
-  if (sharding_.copies) copies = sharding_.copies->backends(replica);
+  const auto backends_of = [replica](const auto& channel) {
+    return channel ? std::optional(channel->backends(replica)) : std::nullopt;
+  };
+  const auto copies = backends_of(sharding_.copies);
   if (sharding_.stage == 3) {
     reducing.copies_of_shards = copies;
   } else if (sharding_.stage > 0) {
     reducing.sharding.emplace(
         ShardedSums{.stage = sharding_.stage, .parts = parts(replica), .copies = copies});
+    reducing.copies_of_shards = backends_of(sharding_.copies_of_shards);
   }
   reducers_[self] =
       std::make_unique<GradientReducer>(parameters_[self], channel_->backends(replica), std::move(reducing));
@@ -187,36 +190,37 @@ at::Tensor OptimizerGroup::clip(int replica, double max_norm) const {
   DividedParameters divided{.like = parameters_[self][0]};
   // Parameters outside of stages are the same on the ranks of all stages.
   const bool is_first_stage = !sharding_.stages || sharding_.stages->backend(replica)->getRank() == 0;
-  const auto add = [&](const at::Tensor& parameter, const at::Tensor& tensor, bool is_slice) {
+  const auto list_of = [&](const at::Tensor& parameter, bool is_slice) -> std::vector<at::Tensor>& {
     const auto* shard = sharded_parameter_of(parameter);
     const bool is_staged = shard != nullptr && !shard->stage_axis.empty();
-    if (is_staged ? shard->is_copy : !is_first_stage) return divided.uncounted.push_back(tensor);
+    if (is_staged ? shard->is_copy : !is_first_stage) return divided.uncounted;
     const bool is_of_cut = !axis_of_rows(parameter).empty();
-    auto& like_it = is_slice ? (is_of_cut ? divided.slices_of_cuts : divided.slices)
-                             : (is_of_cut ? divided.cuts : divided.whole);
-    like_it.push_back(tensor);
+    if (is_slice) return is_of_cut ? divided.slices_of_cuts : divided.slices;
+    return is_of_cut ? divided.cuts : divided.whole;
   };
   if (const auto* part = sharded(replica)) {
     for (size_t i = 0; i < part->slices().size(); ++i)
-      add(parameters_[self][part->slices()[i].parameter], part->tensor(i), /*is_slice=*/true);
+      list_of(parameters_[self][part->slices()[i].parameter], /*is_slice=*/true).push_back(part->tensor(i));
+    for (const size_t i : part->shards()) {
+      const auto& shard = parameters_[self][i];
+      auto& list = list_of(shard, /*is_slice=*/true);
+      (&list == &divided.slices ? divided.shards : list).push_back(shard);
+    }
   } else {
-    for (const auto& parameter : parameters) add(parameter, parameter, is_slice(parameter));
+    for (const auto& parameter : parameters) list_of(parameter, is_slice(parameter)).push_back(parameter);
   }
-  const auto sum = [](c10d::Backend& backend, const at::Tensor& squares) {
-    std::vector<at::Tensor> tensors{squares};
-    backend.allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
+  const auto over = [](const ReplicaBackends& ranks) {
+    return [device = ranks.device](const at::Tensor& squares) {
+      std::vector<at::Tensor> tensors{squares};
+      device->allreduce(tensors, c10d::AllreduceOptions())->wait(kNoTimeout);
+    };
   };
-  return clip_divided_gradients(
-      divided, max_norm,
-      [&](const at::Tensor& squares) {
-        if (sharding_stage() > 0) sum(*parts(replica).device, squares);
-      },
-      [&](const at::Tensor& squares) {
-        if (sharding_.cuts) sum(*sharding_.cuts->backends(replica).device, squares);
-      },
-      [&](const at::Tensor& squares) {
-        if (sharding_.stages) sum(*sharding_.stages->backends(replica).device, squares);
-      });
+  SquareSums sums;
+  if (sharding_stage() > 0) sums.over_slices = over(parts(replica));
+  if (sharding_.shards) sums.over_shards = over(sharding_.shards->backends(replica));
+  if (sharding_.cuts) sums.over_cuts = over(sharding_.cuts->backends(replica));
+  if (sharding_.stages) sums.over_stages = over(sharding_.stages->backends(replica));
+  return clip_divided_gradients(divided, max_norm, sums);
 }
 
 void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf) const {
@@ -225,15 +229,15 @@ void OptimizerGroup::agree_on_found_inf(int replica, const at::Tensor& found_inf
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
   if (sharding_stage() > 0) parts(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
-  for (auto* channel : {sharding_.cuts.get(), sharding_.stages.get()}) {
+  for (auto* channel : {sharding_.shards.get(), sharding_.cuts.get(), sharding_.stages.get()}) {
     if (channel != nullptr) channel->backends(replica).device->allreduce(tensors, options)->wait(kNoTimeout);
   }
 }
 
 std::vector<CollectiveChannel*> OptimizerGroup::channels() const {
   std::vector<CollectiveChannel*> channels;
-  for (auto* channel : {channel_.get(), sharding_.parts.get(), sharding_.copies.get(), sharding_.cuts.get(),
-                        sharding_.stages.get()}) {
+  for (auto* channel : {channel_.get(), sharding_.parts.get(), sharding_.copies.get(), sharding_.shards.get(),
+                        sharding_.copies_of_shards.get(), sharding_.cuts.get(), sharding_.stages.get()}) {
     if (channel != nullptr) channels.push_back(channel);
   }
   return channels;

@@ -42,9 +42,9 @@ class OptimizerGroup {
   /// 0's. If `channel` is null (one replica), nothing is summed and no hook is installed.
   ///
   /// If state is to be sharded, throws InvalidArgument for an unknown stage, for channels that do not fit
-  /// `channel`, for an optimizer that is not elementwise, for slices in another stage than 3, and as
-  /// ShardedParameters does. Throws InvalidArgument for parameters that are cut along a dimension without a
-  /// channel of the ranks that have the other parts, or if the optimizer is not elementwise.
+  /// `channel`, for an optimizer that is not elementwise, for slices in stage 0 or without their channel, and
+  /// as ShardedParameters does. Throws InvalidArgument for parameters that are cut along a dimension without
+  /// a channel of the ranks that have the other parts, or if the optimizer is not elementwise.
   OptimizerGroup(std::vector<torch::optim::Optimizer*> optimizers, std::unique_ptr<CollectiveChannel> channel,
                  ReplicaThreads& threads, std::shared_ptr<const ParameterDirectory> directory,
                  Options options);
@@ -69,11 +69,6 @@ class OptimizerGroup {
   /// Returns null unless the state is kept on the host.
   HostOptimizerState* host_state(int replica) {
     return host_states_.empty() ? nullptr : &host_states_[static_cast<size_t>(replica)];
-  }
-  /// Returns whether no rank of a lower number, of those that hold the same rows of cut parameters, has the
-  /// same part.
-  bool has_first_copy(int replica) const {
-    return sharding_.copies == nullptr || sharding_.copies->backend(replica)->getRank() == 0;
   }
   /// Returns the number of ranks that own different parts of the same rows.
   int num_parts() const;

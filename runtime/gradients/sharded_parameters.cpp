@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/runtime/gradients/gradient_clipping.h"
@@ -39,6 +38,7 @@ void ShardedParameters::prepare() {
 void ShardedParameters::add_slices() {
   const GradientBuckets& buckets = reducer_.buckets();
   for (; num_buckets_ < buckets.size(); ++num_buckets_) {
+    if (!buckets.is_in_parts(num_buckets_)) continue;
     const int64_t length = buckets.part_numel(num_buckets_);
     const int64_t begin = buckets.parts().own * length;
     for (const auto& slice : slices_of({num_buckets_, begin, length}, buckets.slots(num_buckets_))) {
@@ -48,12 +48,21 @@ void ShardedParameters::add_slices() {
     }
   }
   // In the order of the parameters, as the optimizer has them.
-  std::vector<size_t> order(slices_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [this](size_t a, size_t b) { return slices_[a].parameter < slices_[b].parameter; });
+  std::vector<std::pair<size_t, at::Tensor>> stepped;
+  for (size_t i = 0; i < slices_.size(); ++i) stepped.emplace_back(slices_[i].parameter, tensors_[i]);
+  for (const size_t i : shards()) stepped.emplace_back(i, reducer_.parameters()[i]);
+  std::stable_sort(stepped.begin(), stepped.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& group : other_) group.clear();
-  for (const size_t i : order) other_[group_of_[slices_[i].parameter]].push_back(tensors_[i]);
+  for (const auto& [parameter, tensor] : stepped) other_[group_of_[parameter]].push_back(tensor);
+}
+
+std::vector<size_t> ShardedParameters::shards() const {
+  const GradientBuckets& buckets = reducer_.buckets();
+  std::vector<size_t> shards;
+  for (size_t i = 0; i < buckets.num_parameters(); ++i)
+    if (buckets.has_slot(i) && !buckets.is_in_parts(buckets.bucket_of(i))) shards.push_back(i);
+  return shards;
 }
 
 /// Divides the states that the optimizer has for whole parameters: Adagrad makes them in its constructor, and
@@ -62,7 +71,9 @@ void ShardedParameters::divide_states() {
   auto& states = optimizer_.state();
   const auto& parameters = reducer_.parameters();
   const auto is_whole = [&](size_t i) {
-    return reducer_.buckets().has_slot(i) && states.find(parameters[i].unsafeGetTensorImpl()) != states.end();
+    const GradientBuckets& buckets = reducer_.buckets();
+    return buckets.has_slot(i) && buckets.is_in_parts(buckets.bucket_of(i)) &&
+           states.find(parameters[i].unsafeGetTensorImpl()) != states.end();
   };
   for (size_t i = 0; i < slices_.size(); ++i) {
     const at::Tensor& parameter = parameters[slices_[i].parameter];

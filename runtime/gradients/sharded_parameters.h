@@ -28,7 +28,8 @@ struct ShardedMemory {
 
 /// One replica's part in the state of an optimizer that all ranks share. Parameters stay whole. The optimizer
 /// steps slices of them, one-dimensional views that stay the same from step to step, and its state is keyed
-/// by these. Use it from its replica's thread only.
+/// by these. Parameters that are shards already (see ShardedParameter) are stepped as they are. Use it from
+/// its replica's thread only.
 class ShardedParameters {
  public:
   /// `reducer` has sharded sums of the optimizer's parameters. The ranks of `parts` own different parts.
@@ -66,6 +67,8 @@ class ShardedParameters {
   const std::vector<ParameterSlice>& slices() const { return slices_; }
   /// Returns the slice's elements, by its number.
   const at::Tensor& tensor(size_t slice) const { return tensors_[slice]; }
+  /// Returns the numbers of the optimizer's parameters that are shards already, in ascending order.
+  std::vector<size_t> shards() const;
   /// Returns the optimizer's state of a slice, or null if there is none yet.
   torch::optim::OptimizerParamState* state(size_t slice) const;
   /// Replaces the state of a slice; null removes it. Call it between runs.

@@ -1,6 +1,7 @@
 // The channels along the axes of a strategy's mesh.
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
@@ -96,25 +97,21 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
   const std::string cut_axis = common_axis(config.name, parameters, axis_of_rows, "are cut");
   const std::string stage_axis =
       common_axis(config.name, parameters, axis_of_stages, "belong to stages of a pipeline");
-  std::string axis_of_shards;
-  for (const auto& parameter : parameters) {
-    if (!is_slice(parameter)) continue;
-    const auto* shard = sharded_parameter_of(parameter);
-    const bool fits = stage == 0 || (stage == 3 && shard->axis == axis);
-    if (!fits || (!axis_of_shards.empty() && shard->axis != axis_of_shards)) {
-      throw InvalidArgument(c10::str(
-          "[", config.name,
-          "] sharding: expected an optimizer of shards along one axis, and stage 3 over it or stage 0, but "
-          "got one along the axis ",
-          shard->axis,
-          fits ? " and one along " + axis_of_shards : c10::str(", and stage ", stage, " over ", axis)));
-    }
-    axis_of_shards = shard->axis;
+  const std::string axis_of_shards = common_axis(
+      config.name, parameters,
+      [](const at::Tensor& parameter) {
+        return is_slice(parameter) ? sharded_parameter_of(parameter)->axis : std::string();
+      },
+      "are shards");
+  if (stage == 3 && !axis_of_shards.empty() && axis_of_shards != axis) {
+    throw InvalidArgument(c10::str("[", config.name, "] sharding: expected shards along the axis ", axis,
+                                   " of stage 3, but got an optimizer of some along ", axis_of_shards));
   }
-  if (!axis_of_shards.empty()) {
+  const bool has_shards = !axis_of_shards.empty();
+  if (has_shards && (stage == 0 || std::all_of(parameters.begin(), parameters.end(), is_slice))) {
     stage = 3;
     axis = axis_of_shards;
-  } else if (stage == 3) {
+  } else if (stage == 3 && !has_shards) {
     stage = 0;  // Its parameters are outside of units.
   }
   GradientSharding opened{.stage = stage};
@@ -129,8 +126,14 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
     throw InvalidArgument(c10::str("[", config.name, "] sharding: expected no gradient compression, but got ",
                                    config.gradient_compression->name()));
   }
+  if (has_shards && stage < 3) {
+    opened.shards = open(" over the axis " + axis_of_shards, mesh.groups(axis_of_shards));
+    const auto copies = mesh.groups_across(axis_of_shards);
+    if (copies.front().size() > 1)
+      opened.copies_of_shards = open(" across the axis " + axis_of_shards, copies);
+  }
   const auto groups = mesh.groups(axis);
-  if (groups.front().size() == 1 && stage < 3) {  // Each rank has all parts.
+  if (groups.front().size() == 1 && stage < 3 && !has_shards) {  // Each rank has all parts.
     opened.stage = 0;
     return opened;
   }

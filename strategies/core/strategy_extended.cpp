@@ -116,7 +116,7 @@ std::vector<const ShardedParameters*> StrategyExtended::optimizer_parts(
   const auto group = strategy_.core_->find_optimizer(optimizer);
   if (!group || group->sharded(0) == nullptr) return parts;
   for (int replica = 0; replica < strategy_.num_local_replicas(); ++replica)
-    parts.push_back(group->has_first_copy(replica) ? group->sharded(replica) : nullptr);
+    parts.push_back(group->sharded(replica));
   return parts;
 }
 

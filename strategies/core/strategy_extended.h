@@ -74,9 +74,9 @@ class StrategyExtended {
   /// nothing if nothing is summed. Throws InvalidArgument if `order` is not a permutation of the parameters.
   void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
 
-  /// Returns each local replica's part of an optimizer whose state is sharded, null for replicas whose part
-  /// another replica of lower id has, too. Empty if the state is not sharded, and if scope() did not make the
-  /// optimizer. Use the parts between runs; they live as long as the optimizer.
+  /// Returns each local replica's part of an optimizer whose state is sharded. Others may have the same.
+  /// Empty if the state is not sharded, and if scope() did not make the optimizer. Use the parts between
+  /// runs; they live as long as the optimizer.
   std::vector<const ShardedParameters*> optimizer_parts(const torch::optim::Optimizer& optimizer) const;
 
   /// Returns the optimizer, which may be any replica's, on each local replica, for those who measure it.

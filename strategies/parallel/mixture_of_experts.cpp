@@ -66,6 +66,40 @@ at::Tensor places_in_groups(const at::Tensor& groups, const at::Tensor& sizes) {
   return at::empty_like(groups).index_copy_(0, by_group, in_order);
 }
 
+/// The parts of each sequence of which a rank's tokens consist.
+struct TokenChunks {
+  at::Tensor of_tokens;  ///< int64 [tokens]: the number of each token's chunk
+  int64_t count = 1;     ///< of this rank's chunks
+  at::Tensor places;     ///< int64 [count]: how many of all ranks' chunks come before each in the sequence
+  int64_t of_all = 1;    ///< all ranks' chunks
+  int64_t length = 0;    ///< tokens of the whole sequence
+};
+
+TokenChunks chunks_of_order(const ContextOrder& order, const at::TensorOptions& options) {
+  const auto own = order.chunks_of(order.index());
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> places(own.size(), 0);
+  for (size_t i = 0; i < own.size(); ++i) {
+    lengths.push_back(own[i].length);
+    for (int rank = 0; rank < order.ranks(); ++rank) {
+      for (const auto& chunk : order.chunks_of(rank))
+        places[i] += std::pair(chunk.begin, chunk.length) < std::pair(own[i].begin, own[i].length) ? 1 : 0;
+    }
+  }
+  const auto count = static_cast<int64_t>(own.size());
+  return {
+      .of_tokens =
+          at::arange(count, at::kLong).repeat_interleave(at::tensor(lengths, at::kLong)).to(options.device()),
+      .count = count,
+      .places = at::tensor(places, at::kLong).to(options.device()),
+      .of_all = count * order.ranks(),
+      .length = order.length()};
+}
+
+TokenChunks one_chunk(int64_t tokens, const at::TensorOptions& options) {
+  return {.of_tokens = at::zeros({tokens}, options), .places = at::zeros({1}, options), .length = tokens};
+}
+
 std::vector<int64_t> numbers_in(const at::Tensor& counts) {
   const auto* first = counts.const_data_ptr<int64_t>();
   return {first, first + counts.numel()};
@@ -191,8 +225,14 @@ void MixtureOfExpertsImpl::cut(const ReplicaAxis& axis) {
   axis_ = std::move(ranks);
 }
 
+void MixtureOfExpertsImpl::share_sequences(const ReplicaAxis& axis) {
+  ParallelAxis ranks(kMixture, axis, AxisRole::kContext);
+  if (axis.size() > 1) tokens_ = std::move(ranks);
+}
+
 void MixtureOfExpertsImpl::bind(std::shared_ptr<const ReplicaCollectives> replica) {
-  if (axis_) axis_->bind(std::move(replica));
+  if (axis_) axis_->bind(replica);
+  if (tokens_) tokens_->bind(std::move(replica));
 }
 
 RoutingStatistics MixtureOfExpertsImpl::statistics() const {
@@ -210,12 +250,14 @@ void MixtureOfExpertsImpl::count(const Routing& routing) {
   statistics_.not_finite += routing.not_finite;
 }
 
-MixtureOfExpertsImpl::Routing MixtureOfExpertsImpl::route(const torch::Tensor& input,
-                                                          bool is_training) const {
+MixtureOfExpertsImpl::Routing MixtureOfExpertsImpl::route(const torch::Tensor& input, bool is_training,
+                                                          const ContextOrder* order) const {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const int64_t experts = options_.num_experts;
   const int64_t chosen_of_token = options_.experts_per_token;
   const int64_t tokens = input.size(-2);
+  const auto longs = at::TensorOptions(at::kLong).device(input.device());
+  const auto chunks = order != nullptr ? chunks_of_order(*order, longs) : one_chunk(tokens, longs);
   const auto of_sequences = input.sizes().slice(0, static_cast<size_t>(input.dim() - 2));
   const int64_t sequences = c10::multiply_integers(of_sequences);
   const auto exact = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -227,25 +269,38 @@ MixtureOfExpertsImpl::Routing MixtureOfExpertsImpl::route(const torch::Tensor& i
 
   Routing routing;
   routing.weights = (is_normal ? values / values.sum(-1, /*keepdim=*/true) : values).flatten();
-  const auto counts = at::zeros({sequences, experts}, chosen.options())
-                          .scatter_add_(1, chosen.flatten(1), at::ones_like(chosen).flatten(1));
-  const auto share = counts.to(exact) / static_cast<double>(tokens * chosen_of_token);
+  const auto group = (chunks.of_tokens * experts).unsqueeze(1) + chosen;  // in its sequence
+  const auto counts = at::zeros({sequences, chunks.count * experts}, longs)
+                          .scatter_add_(1, group.flatten(1), at::ones_like(group).flatten(1))
+                          .view({sequences, chunks.count, experts});
+  auto counts_of_all = counts;  // by chunk of the whole sequence
+  if (order != nullptr) {
+    counts_of_all =
+        at::zeros({sequences, chunks.of_all, experts}, longs).index_add_(1, chunks.places, counts);
+    tokens_->sum_(counts_of_all);
+  }
+  const auto share = counts_of_all.sum(1).to(exact) / static_cast<double>(chunks.length * chosen_of_token);
+  const auto part_of_mean = [&](const at::Tensor& of_tokens) {
+    return of_tokens.sum(1) / static_cast<double>(chunks.length);
+  };
   routing.balance_loss =
-      ((share * probabilities.mean(1)).sum(-1) * static_cast<double>(experts)).view(of_sequences);
-  routing.z_loss = logits.logsumexp(-1).square().mean(1).view(of_sequences);
+      ((share * part_of_mean(probabilities)).sum(-1) * static_cast<double>(experts)).view(of_sequences);
+  routing.z_loss = part_of_mean(logits.logsumexp(-1).square()).view(of_sequences);
 
   const auto expert = chosen.flatten();
   routing.order = at::argsort(expert, /*stable=*/true, 0, /*descending=*/false);
-  auto kept = counts;
+  auto kept = counts.flatten(0, 1).sum(0);
   if (is_training && options_.capacity_factor) {
-    const int64_t capacity = capacity_of(options_, tokens);
-    const auto sequence = at::arange(sequences, expert.options()).repeat_interleave(tokens * chosen_of_token);
-    const auto places = places_in_groups(sequence * experts + expert, counts.flatten());
-    routing.order = routing.order.masked_select((places < capacity).index_select(0, routing.order));
-    kept = counts.clamp_max(capacity);
+    const int64_t groups = chunks.count * experts;
+    const auto of_choice = (group + (at::arange(sequences, longs) * groups).view({-1, 1, 1})).flatten();
+    const auto before = (counts_of_all.cumsum(1) - counts_of_all).index_select(1, chunks.places).flatten();
+    const auto places = places_in_groups(of_choice, counts.flatten()) + before.index_select(0, of_choice);
+    const auto is_kept = places < capacity_of(options_, chunks.length);
+    routing.order = routing.order.masked_select(is_kept.index_select(0, routing.order));
+    kept = at::zeros({experts}, longs).scatter_add_(0, expert, is_kept.to(at::kLong));
   }
   const auto finite = logits.detach().isfinite().all(-1).sum().view({1});
-  const auto numbers = at::cat({counts.sum(0), kept.sum(0), finite}).cpu();
+  const auto numbers = at::cat({counts.flatten(0, 1).sum(0), kept, finite}).cpu();
   routing.load = numbers.narrow(0, 0, experts);
   const auto taken = numbers.narrow(0, experts, experts);
   routing.dropped = routing.load - taken;
@@ -332,12 +387,31 @@ torch::Tensor MixtureOfExpertsImpl::run_shared_experts(const torch::Tensor& toke
   return linear(activated(linear(tokens, shared_up_), gate), shared_down_);
 }
 
-MixtureOutput MixtureOfExpertsImpl::mix(const torch::Tensor& input, bool is_training) {
-  if (input.dim() < 2 || input.size(-1) != options_.features || input.size(-2) < 1) {
+MixtureOutput MixtureOfExpertsImpl::mix(const torch::Tensor& input, bool is_training,
+                                        const ContextOrder& order) {
+  const int ranks = tokens_ ? tokens_->size() : 1;
+  const int index = tokens_ ? tokens_->index() : 0;
+  if (order.ranks() != ranks || order.index() != index) {
+    throw InvalidArgument(c10::str("[", kMixture, "] expected the order of rank ", index, " of ", ranks,
+                                   ", but got that of rank ", order.index(), " of ", order.ranks()));
+  }
+  if (ranks == 1) return mix_tokens(input, is_training, nullptr);
+  if (input.dim() >= 2 && input.size(-2) != order.tokens_of(index)) {
+    throw InvalidArgument(c10::str("[", kMixture, "] expected the ", order.tokens_of(index),
+                                   " tokens that this rank has of sequences of ", order.length(),
+                                   ", but got an input of ", input.sizes()));
+  }
+  return mix_tokens(input, is_training, &order);
+}
+
+MixtureOutput MixtureOfExpertsImpl::mix_tokens(const torch::Tensor& input, bool is_training,
+                                               const ContextOrder* order) {
+  const int64_t fewest = order == nullptr ? 1 : 0;
+  if (input.dim() < 2 || input.size(-1) != options_.features || input.size(-2) < fewest) {
     throw InvalidArgument(c10::str("[", kMixture, "] expected an input of [..., tokens, ", options_.features,
                                    "], but got ", input.sizes()));
   }
-  const Routing routing = route(input, is_training);
+  const Routing routing = route(input, is_training, order);
   if (routing.not_finite > 0 && options_.refuses_not_finite) {
     throw std::domain_error(c10::str("[", kMixture, "] expected a router whose numbers are finite, but for ",
                                      routing.not_finite, " of ", input.numel() / options_.features,

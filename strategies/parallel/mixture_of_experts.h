@@ -12,6 +12,7 @@
 
 #include "lockstep/runtime/replicas/replica_axis.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/strategies/parallel/context_order.h"
 #include "lockstep/strategies/parallel/expert_weights.h"
 #include "lockstep/strategies/parallel/parallel_axis.h"
 
@@ -73,6 +74,8 @@ struct RoutingStatistics {
 /// order of the tokens and, for the same token, of the probabilities. So whether a token is dropped depends
 /// on itself and on earlier tokens only. In evaluation, no token is dropped.
 ///
+/// Along a context axis, each rank has some tokens of each sequence: see share_sequences().
+///
 /// Add the losses to those that you train with, times small factors:
 ///  - balance_loss is num_experts * sum over the experts of f * P, with the share f of the choices that fell
 ///    on the expert, and the mean P of its probabilities (Fedus et al., equations 4 to 6, for each sequence);
@@ -102,6 +105,10 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   /// afterwards. Throws InvalidArgument with numbers that would do if the ranks do not divide the experts,
   /// and for an axis that does not cut the batch.
   void cut(const ReplicaAxis& axis);
+  /// Lets the ranks along a context axis have different tokens of the sequences. Calls of mix() with an order
+  /// then count the tokens of all of them, in the sequence's order. Call it once. Throws InvalidArgument for
+  /// an axis with another role.
+  void share_sequences(const ReplicaAxis& axis);
 
   /// Maps [..., tokens, features] to the same shape; all but the last two dimensions count sequences. With
   /// several ranks along the axis, a collective, as is its backward. Waits for the device. Throws
@@ -109,7 +116,15 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   /// numbers are not finite (see MixtureOfExpertsOptions), and as collectives do.
   MixtureOutput forward(const torch::Tensor& input) { return mix(input, is_training()); }
   /// The same as in training or as in evaluation, whatever the mode.
-  MixtureOutput mix(const torch::Tensor& input, bool is_training);
+  MixtureOutput mix(const torch::Tensor& input, bool is_training) {
+    return mix_tokens(input, is_training, nullptr);
+  }
+  /// The same for the tokens of the sequences that this rank has, in their order. A token is dropped if one
+  /// rank with whole sequences would drop it. The losses are this rank's parts of those of whole sequences:
+  /// they add up along the axis. A collective of the ranks along the axis of share_sequences(), but not its
+  /// backward. A rank may have no token. Throws InvalidArgument for an order of other ranks than those along
+  /// the axis, and for an input with another number of tokens.
+  MixtureOutput mix(const torch::Tensor& input, bool is_training, const ContextOrder& order);
 
   const MixtureOfExpertsOptions& options() const { return options_; }
   /// Returns copies of the statistics. Backward of a recomputed layer does not count a second time.
@@ -122,7 +137,8 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
  private:
   struct Routing;
 
-  Routing route(const torch::Tensor& input, bool is_training) const;
+  MixtureOutput mix_tokens(const torch::Tensor& input, bool is_training, const ContextOrder* order);
+  Routing route(const torch::Tensor& input, bool is_training, const ContextOrder* order) const;
   torch::Tensor run_experts(const torch::Tensor& rows, const std::vector<int64_t>& counts) const;
   torch::Tensor run_experts_of_ranks(const torch::Tensor& rows, const std::vector<int64_t>& counts) const;
   torch::Tensor run_shared_experts(const torch::Tensor& tokens) const;
@@ -130,9 +146,10 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   void count(const Routing& routing);
 
   MixtureOfExpertsOptions options_;
-  std::optional<ParallelAxis> axis_;  ///< none: all experts are here
-  ExpertWeights router_{nullptr};     ///< one matrix [num_experts, features], without bias
-  ExpertWeights gate_{nullptr};       ///< for SwiGLU
+  std::optional<ParallelAxis> axis_;    ///< none: all experts are here
+  std::optional<ParallelAxis> tokens_;  ///< none: no other rank has tokens of the same sequences
+  ExpertWeights router_{nullptr};       ///< one matrix [num_experts, features], without bias
+  ExpertWeights gate_{nullptr};         ///< for SwiGLU
   ExpertWeights up_{nullptr};
   ExpertWeights down_{nullptr};
   ExpertWeights shared_gate_{nullptr};

@@ -55,6 +55,24 @@ bool goes_backward(const PipelineSchedule& schedule) {
   });
 }
 
+/// Returns the first block of each stage. `bytes_of` returns the cost of a block if the options have none.
+std::vector<size_t> firsts_of_stages(const PipelineOptions& options, size_t num_blocks, size_t num_stages,
+                                     const std::function<double(size_t)>& bytes_of) {
+  if (!options.costs.empty() && options.costs.size() != num_blocks) {
+    throw InvalidArgument(c10::str("[Pipeline] expected a cost of each of ", num_blocks, " blocks, but got ",
+                                   options.costs.size()));
+  }
+  if (!options.cuts.empty()) return stages_cut_at(options.cuts, num_blocks, num_stages);
+  auto costs = options.costs;
+  for (size_t i = costs.size(); i < num_blocks; ++i) costs.push_back(bytes_of(i));
+  return cut_into_stages(costs, num_stages);
+}
+
+int rank_of_block(size_t block, const std::vector<size_t>& firsts, const std::vector<int>& rank_of_stage) {
+  const auto next = std::upper_bound(firsts.begin(), firsts.end(), block);
+  return rank_of_stage[static_cast<size_t>(next - firsts.begin()) - 1];
+}
+
 /// Returns a number that is the same for all processes of this machine, and for those of no other.
 int64_t number_of_machine() {
   std::string boot;
@@ -76,6 +94,18 @@ std::chrono::steady_clock::time_point common_start(const ReplicaBackends& ranks)
 
 }  // namespace
 
+std::vector<bool> blocks_of_rank(const ReplicaAxis& axis, const PipelineOptions& options, size_t num_blocks) {
+  if (options.costs.empty() && options.cuts.empty())
+    throw InvalidArgument("[Pipeline] expected costs or cuts of blocks that are not there yet, but got none");
+  const auto schedule = schedule_of(options, axis.size());
+  const auto firsts = firsts_of_stages(options, num_blocks, static_cast<size_t>(schedule.num_stages()),
+                                       [](size_t) { return 0; });
+  std::vector<bool> are_own;
+  for (size_t block = 0; block < num_blocks; ++block)
+    are_own.push_back(lockstep::rank_of_block(block, firsts, schedule.rank_of_stage) == axis.index());
+  return are_own;
+}
+
 PipelineStages::PipelineStages(const ReplicaAxis& axis, std::vector<PipelineBlock> blocks,
                                PipelineOptions options)
     : position_{.name = axis.name(), .index = axis.index(), .size = axis.size(), .role = axis.role()},
@@ -91,19 +121,9 @@ PipelineStages::PipelineStages(const ReplicaAxis& axis, std::vector<PipelineBloc
   schedule_ = schedule_of(options_, num_ranks());
   if (!goes_backward(schedule_))
     throw InvalidArgument("[Pipeline] expected a schedule that goes backward, but got " + schedule_.name);
-  const auto num_stages = static_cast<size_t>(schedule_.num_stages());
-  if (!options_.costs.empty() && options_.costs.size() != blocks_.size()) {
-    throw InvalidArgument(c10::str("[Pipeline] expected a cost of each of ", blocks_.size(),
-                                   " blocks, but got ", options_.costs.size()));
-  }
   const auto parameters = parameters_of_blocks(blocks_);
-  if (!options_.cuts.empty()) {
-    firsts_ = stages_cut_at(options_.cuts, blocks_.size(), num_stages);
-  } else {
-    auto costs = options_.costs;
-    for (size_t i = costs.size(); i < blocks_.size(); ++i) costs.push_back(bytes_of_block(parameters[i]));
-    firsts_ = cut_into_stages(costs, num_stages);
-  }
+  firsts_ = firsts_of_stages(options_, blocks_.size(), static_cast<size_t>(schedule_.num_stages()),
+                             [&](size_t block) { return bytes_of_block(parameters[block]); });
   parameters_ = std::make_unique<StageParameters>(blocks_, parameters,
                                                   StagePlaces{.firsts = firsts_,
                                                               .rank_of_stage = schedule_.rank_of_stage,
@@ -136,8 +156,7 @@ size_t PipelineStages::begin_of_stage(int stage) const {
 }
 
 int PipelineStages::rank_of_block(size_t block) const {
-  const auto next = std::upper_bound(firsts_.begin(), firsts_.end(), block);
-  return schedule_.rank_of_stage[static_cast<size_t>(next - firsts_.begin()) - 1];
+  return lockstep::rank_of_block(block, firsts_, schedule_.rank_of_stage);
 }
 
 bool PipelineStages::is_training() const {

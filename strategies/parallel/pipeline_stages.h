@@ -42,6 +42,11 @@ struct PipelineResult {
   torch::Tensor outputs;  ///< of the last block; undefined unless asked for
 };
 
+/// Returns for each of `num_blocks` blocks whether it belongs to a stage of this rank, so that a model can be
+/// made without memory for the others. The options must have costs or cuts, as bytes are not known yet.
+/// Throws InvalidArgument otherwise, and as PipelineStages does.
+std::vector<bool> blocks_of_rank(const ReplicaAxis& axis, const PipelineOptions& options, size_t num_blocks);
+
 /// The blocks of a model, of which each rank along an axis of the mesh has some consecutive ones: a stage, or
 /// several. All ranks of a replica call the same functions with the same shard of the batch, which is cut
 /// into micro-batches; a schedule says in which order each rank computes them.

@@ -56,7 +56,7 @@ int64_t buckets_of_parts(const MemoryLayout& layout) {
     items.push_back({bytes_of(parameter), std::to_string(parameter.element_bytes)});
   // Gradients arrive in about the reverse order.
   for (size_t i = items.size(); i-- > 0;) {
-    if (layout.parameters[i].is_trained) order.push_back(i);
+    if (layout.parameters[i].is_trained && !layout.parameters[i].is_part) order.push_back(i);
   }
   int64_t most = 0, before = 0;
   for (const auto& bucket : assign_buckets(items, order, layout.buckets)) {
@@ -96,17 +96,18 @@ MemoryParts predict_memory(const MemoryLayout& layout) {
     const bool is_cut = parameter.unit.has_value();
     memory.parameters += is_cut ? part : whole;
     if (!parameter.is_trained) continue;
-    const bool has_part_of_gradient = is_cut || layout.stage == 2;
-    const bool has_part_of_state = has_part_of_gradient || layout.stage == 1;
+    const bool is_divided = !parameter.is_part;
+    const bool has_part_of_gradient = is_cut || (layout.stage == 2 && is_divided);
+    const bool has_part_of_state = has_part_of_gradient || (layout.stage == 1 && is_divided);
     memory.gradients += has_part_of_gradient ? part : whole;
     if (!parameter.states) memory.optimizer_state.reset();
     if (memory.optimizer_state)
       *memory.optimizer_state += *parameter.states * (has_part_of_state ? part : whole);
-    if (layout.stage != 2) {
+    if (layout.stage != 2 || !is_divided) {
       memory.buckets += (is_cut ? part : whole) / parameter.element_bytes * rounded_bytes(layout, parameter);
     }
   }
-  if (layout.stage == 2) memory.buckets = buckets_of_parts(layout);
+  if (layout.stage == 2) memory.buckets += buckets_of_parts(layout);
   if (layout.stage == 3 && layout.num_parts > 1)
     memory.gathered_units = most_of_units(layout) / layout.units_shared_by;
   return memory;

@@ -19,6 +19,9 @@ struct ParameterLayout {
   bool is_trained = true;  ///< whether it has a gradient
   /// Number of the sharded unit that it belongs to, from 0; absent outside of units.
   std::optional<int64_t> unit = {};
+  /// Whether it is a rank's part of a parameter already, such as its experts, which stages 1 and 2 leave as
+  /// it is.
+  bool is_part = false;
 };
 
 /// How a model's training is divided among the ranks.

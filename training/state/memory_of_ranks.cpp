@@ -46,10 +46,15 @@ int64_t units_at_once(const std::vector<const ShardedModule*>& units) {
 void add_sums(const GradientBuckets& buckets, bool are_kept_apart, const GradientReducer::Statistics& most,
               DistinctMemory& memory, MemoryParts& parts) {
   int64_t sums = 0;
-  for (size_t i = 0; i < buckets.size(); ++i)
-    sums += memory.add(are_kept_apart ? buckets.own_part(i) : buckets.flat(i));
+  int64_t whole = 0;  // of buckets that always have memory
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const bool is_kept_apart = are_kept_apart && buckets.is_in_parts(i);
+    const int64_t bytes = memory.add(is_kept_apart ? buckets.own_part(i) : buckets.flat(i));
+    sums += bytes;
+    if (!is_kept_apart) whole += bytes;
+  }
   parts.gradients += sums;
-  parts.buckets += are_kept_apart ? most.peak_bucket_bytes : buckets.bytes() - sums;
+  parts.buckets += (are_kept_apart ? most.peak_bucket_bytes : buckets.bytes()) - whole;
 }
 
 MemoryParts measured_parts(const torch::nn::Module& module, const torch::optim::Optimizer* optimizer,
@@ -132,7 +137,8 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
                                  .element_bytes = static_cast<int64_t>(parameter.element_size()),
                                  .states = state == states.end() ? std::optional<int64_t>(0) : state->second,
                                  .is_trained = parameter.requires_grad(),
-                                 .unit = unit == unit_of.end() ? std::nullopt : std::optional(unit->second)});
+                                 .unit = unit == unit_of.end() ? std::nullopt : std::optional(unit->second),
+                                 .is_part = is_slice(parameter)});
   }
   return layout;
 }

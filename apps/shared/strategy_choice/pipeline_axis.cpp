@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
 
@@ -50,10 +51,12 @@ int64_t micro_batches_of_stages(const Mesh& mesh, const PipelineChoice& choice, 
   return is_interleaved(choice) ? (count + ranks - 1) / ranks * ranks : count;
 }
 
-PipelineOptions pipeline_options(const PipelineChoice& choice, int64_t micro_batches) {
+PipelineOptions pipeline_options(const PipelineChoice& choice, int64_t micro_batches,
+                                 std::vector<double> costs) {
   return {.schedule = choice.pipeline_schedule,
           .micro_batches = static_cast<int>(micro_batches),
-          .stages_per_rank = static_cast<int>(choice.stages_per_rank)};
+          .stages_per_rank = static_cast<int>(choice.stages_per_rank),
+          .costs = std::move(costs)};
 }
 
 void refuse_with_stages(const Mesh& mesh, const std::string& given, const std::string& expected) {
@@ -62,10 +65,14 @@ void refuse_with_stages(const Mesh& mesh, const std::string& given, const std::s
 }
 
 void refuse_schedule_without_stages(const Mesh& mesh, const PipelineChoice& choice) {
-  if (choice.pipeline_schedule == PipelineChoice().pipeline_schedule) return;
-  throw UsageError(c10::str("--pipeline-schedule ", choice.pipeline_schedule,
-                            ": expected a --mesh with several ranks along the axis ", kPipelineAxis,
-                            ", but got ", mesh.str()));
+  const PipelineChoice defaults;
+  const auto refuse = [&](const char* flag, const std::string& value) {
+    throw UsageError(c10::str(flag, value, ": expected a --mesh with several ranks along the axis ",
+                              kPipelineAxis, ", but got ", mesh.str()));
+  };
+  if (choice.pipeline_schedule != defaults.pipeline_schedule)
+    refuse("--pipeline-schedule ", choice.pipeline_schedule);
+  if (choice.pipeline_cut != defaults.pipeline_cut) refuse("--pipeline-cut ", choice.pipeline_cut);
 }
 
 }  // namespace lockstep::apps

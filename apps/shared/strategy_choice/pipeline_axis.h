@@ -38,14 +38,15 @@ struct StepShare {
 /// multiple of the ranks.
 int64_t micro_batches_of_stages(const Mesh& mesh, const PipelineChoice& choice, const StepShare& share);
 
-/// Returns the options of a Pipeline along that axis.
-PipelineOptions pipeline_options(const PipelineChoice& choice, int64_t micro_batches);
+/// Returns the options of a Pipeline along that axis whose blocks have these costs.
+PipelineOptions pipeline_options(const PipelineChoice& choice, int64_t micro_batches,
+                                 std::vector<double> costs);
 
 /// Throws UsageError for a flag, or several, that do not go together with stages; `expected` is a value that
 /// does.
 [[noreturn]] void refuse_with_stages(const Mesh& mesh, const std::string& given, const std::string& expected);
 
-/// Throws UsageError if flags choose a schedule and the mesh has no axis pipeline.
+/// Throws UsageError if flags choose a schedule or a cut and the mesh has no axis pipeline.
 void refuse_schedule_without_stages(const Mesh& mesh, const PipelineChoice& choice);
 
 }  // namespace lockstep::apps

@@ -32,6 +32,17 @@ Flag stages_per_rank_flag() {
           FlagRole::kOperation};
 }
 
+Flag pipeline_cut_flag() {
+  return {"Training",
+          "pipeline-cut",
+          "NAME",
+          "With the axis pipeline of --mesh: cut the model into stages of about as many multiplications "
+          "(operations), or of about the same time, which is measured before the training (time). The result "
+          "is the same",
+          PipelineChoice().pipeline_cut,
+          FlagRole::kOperation};
+}
+
 void read_pipeline(const Arguments& given, PipelineChoice& choice) {
   choice.pipeline_schedule = given.choice<std::string>("pipeline-schedule",
                                                        {{"gpipe", "gpipe"},
@@ -43,12 +54,15 @@ void read_pipeline(const Arguments& given, PipelineChoice& choice) {
   choice.stages_per_rank = given.integer("stages-per-rank", kStagesOfRank, choice.stages_per_rank);
   if (given.has("stages-per-rank") && choice.pipeline_schedule != kInterleaved)
     given.refuse_together("stages-per-rank", "expected it with --pipeline-schedule interleaved only");
+  choice.pipeline_cut = given.choice<std::string>(
+      "pipeline-cut", {{"operations", "operations"}, {"time", "time"}}, choice.pipeline_cut);
 }
 
 settings::NamedValues pipeline_values(const PipelineChoice& choice) {
   return {
       {"pipeline-schedule", choice.pipeline_schedule},
-      {"stages-per-rank", settings::where(choice.pipeline_schedule == kInterleaved, choice.stages_per_rank)}};
+      {"stages-per-rank", settings::where(choice.pipeline_schedule == kInterleaved, choice.stages_per_rank)},
+      {"pipeline-cut", choice.pipeline_cut}};
 }
 
 }  // namespace lockstep::apps

@@ -10,6 +10,7 @@ namespace lockstep::apps {
 /// Return the flags of a PipelineChoice. The second depends on the first, as FlagTable::dependents says.
 Flag pipeline_schedule_flag();
 Flag stages_per_rank_flag();
+Flag pipeline_cut_flag();
 
 /// Reads the given flags into `choice`; fields whose flag was not given keep their value. Throws UsageError
 /// naming the flag, the expected value and the given one.

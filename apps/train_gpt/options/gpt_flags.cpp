@@ -135,6 +135,7 @@ std::vector<Flag> gpt_training_flags() {
        gpt_context_attention_name(defaults.context_attention), FlagRole::kOperation},
       pipeline_schedule_flag(),
       stages_per_rank_flag(),
+      pipeline_cut_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/models/gpt/gpt_options.h"
@@ -36,9 +37,10 @@ GptOptions model_to_train(const GptTrainOptions& options, const BaseModel& base,
 struct GptPlan {
   GptOptions model;
   int64_t sequence_length = 0;
-  int64_t global_batch_size = 0;  ///< sequences in a step
-  int64_t micro_batches = 1;      ///< pieces of a replica's sequences of a step
-  int64_t epochs = 0;             ///< tests; the last epoch may have fewer steps
+  int64_t global_batch_size = 0;      ///< sequences in a step
+  int64_t micro_batches = 1;          ///< pieces of a replica's sequences of a step
+  std::vector<double> stage_costs{};  ///< of each of GptImpl::blocks(), to cut it into stages
+  int64_t epochs = 0;                 ///< tests; the last epoch may have fewer steps
   int64_t warmup_steps = 0;
   double flops_per_token = 0;  ///< gpt_training_flops()
 

@@ -101,10 +101,6 @@ std::string axis_of_experts(const Mesh& mesh) {
 void check_experts(const Strategy& strategy, const GptOptions& model) {
   const Mesh& mesh = strategy.mesh();
   const std::string name = axis_of_experts(mesh);
-  if (const std::string tokens = axis_of_tokens(mesh); model.num_experts > 0 && !tokens.empty()) {
-    throw UsageError(c10::str("--experts ", model.num_experts, ": expected none with --mesh ", mesh.str(),
-                              ", whose axis ", tokens, " cuts sequences: experts see whole ones"));
-  }
   if (name.empty()) return;
   if (model.num_experts == 0) {
     throw UsageError(c10::str("--mesh ", mesh.str(), ": expected --experts with the axis ", name,
@@ -118,10 +114,6 @@ void check_experts(const Strategy& strategy, const GptOptions& model) {
                               below > 0 ? c10::str(below, " or ") : "", below + ranks, " would do"));
   }
   const auto& sharding = strategy.sharding();
-  if (sharding.stage == 1 || sharding.stage == 2) {
-    throw UsageError(c10::str("--sharding ", sharding.stage, ": expected 0 or 3 with the axis ", name,
-                              " of --mesh ", mesh.str(), ", whose ranks have parts of the parameters"));
-  }
   if (sharding.stage == 3 && sharding.axis != name) {
     throw UsageError(c10::str("--sharding 3: expected a --mesh whose last axis is ", name, ", but got ",
                               mesh.str(), ": parameters are divided along the axis of the experts"));

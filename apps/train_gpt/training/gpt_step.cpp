@@ -8,7 +8,9 @@
 #include "lockstep/apps/shared/strategy_choice/pipeline_axis.h"
 #include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
+#include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/strategies/parallel/block_costs.h"
 
 namespace lockstep::apps {
 namespace {
@@ -19,6 +21,12 @@ GptBlockRunner recomputing_runner(const GptTrainOptions& options) {
   return [recompute_options](const PartFunction& block, const torch::Tensor& x) {
     return recompute(recompute_options, block, x);
   };
+}
+
+/// Returns the parts of the sequences' mean losses that are those of this rank's tokens.
+torch::Tensor means_of_sequences(const torch::Tensor& losses, const Example& batch) {
+  const int64_t length = batch.data.size(1);
+  return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
 }
 
 Gpt prepared(const GptTrainOptions& options, Gpt model) {
@@ -47,10 +55,26 @@ Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy
   if (!experts.empty()) axes.experts = &replica.axis(experts);
   if (!stages.empty()) {
     axes.stages = &replica.axis(stages);
-    axes.pipeline = pipeline_options(options, plan.micro_batches);
+    axes.pipeline = pipeline_options(options, plan.micro_batches, plan.stage_costs);
   }
   const GptCutOptions cut{.shard_sequence = options.sequence_parallel};
   return prepared(options, Gpt(plan.model, axes, cut, sharded_parts(strategy, replica)));
+}
+
+std::vector<double> gpt_stage_costs(const GptTrainOptions& options, const GptPlan& plan, Strategy& strategy) {
+  if (axis_of_pipeline(strategy.mesh()).empty()) return {};
+  if (options.pipeline_cut != "time") return gpt_block_flops(plan.model, plan.sequence_length);
+  const auto make = [&](ReplicaContext&) {
+    Gpt whole(plan.model);
+    whole->to(parameter_dtype(options.precision));
+    return ModelOfBlocks{whole.ptr(), whole->blocks()};
+  };
+  const int64_t pieces = plan.micro_batches * strategy.num_replicas_in_sync();
+  const int64_t sequences = (plan.global_batch_size + pieces - 1) / pieces;
+  const auto tokens = torch::arange(sequences * plan.sequence_length)
+                          .remainder(plan.model.vocabulary_size)
+                          .view({sequences, plan.sequence_length});
+  return measure_block_costs(strategy, make, tokens, {.autocast = autocast_dtype(options.precision)});
 }
 
 torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const Example& batch) {
@@ -58,13 +82,11 @@ torch::Tensor trained_losses(const GptTrainOptions& options, Gpt& model, const E
   const auto all = model->losses_with_routing(batch.data, batch.target);
   const auto added = options.balance_loss * all.balance_losses + options.router_z_loss * all.z_losses;
   // Only its gradient: what is reported is the cross entropy.
-  return all.losses.mean(1) + (added - added.detach());
+  return means_of_sequences(all.losses, batch) + (added - added.detach());
 }
 
 torch::Tensor sequence_losses(Gpt& model, const Example& batch) {
-  const auto losses = model->losses(batch.data, batch.target);
-  const int64_t length = batch.data.size(1);
-  return losses.size(1) == length ? losses.mean(1) : losses.sum(1) / length;
+  return means_of_sequences(model->losses(batch.data, batch.target), batch);
 }
 
 torch::Tensor train_stages(const GptTrainOptions& options, ReplicaContext& replica, Gpt& model,

@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <vector>
+
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/options/gpt_train_options.h"
 #include "lockstep/models/gpt/gpt.h"
@@ -23,6 +25,10 @@ Gpt make_gpt(const GptTrainOptions& options, const GptOptions& model);
 /// micro-batches.
 Gpt make_gpt(const GptTrainOptions& options, const GptPlan& plan, const Strategy& strategy,
              ReplicaContext& replica);
+
+/// Returns the costs of the model's blocks by which it is cut into stages: floating-point operations, or
+/// seconds measured in a run of the strategy if the options say so. Empty for a mesh without stages.
+std::vector<double> gpt_stage_costs(const GptTrainOptions& options, const GptPlan& plan, Strategy& strategy);
 
 /// Returns the same losses as sequence_losses(). In training, their gradients are also those of the losses of
 /// the experts' routers, times the options' factors.

@@ -90,11 +90,7 @@ std::vector<Flag> training_flags() {
        "", FlagRole::kOperation},
       pipeline_schedule_flag(),
       stages_per_rank_flag(),
-      {"Training", "pipeline-cut", "NAME",
-       "With the axis pipeline of --mesh: cut the model into stages of about as many multiplications "
-       "(operations), or of about the same time, which is measured before the training (time). The result is "
-       "the same",
-       defaults.pipeline_cut, FlagRole::kOperation},
+      pipeline_cut_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},

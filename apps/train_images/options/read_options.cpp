@@ -111,8 +111,6 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
   options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
   read_pipeline(given, options);
-  options.pipeline_cut = given.choice<std::string>(
-      "pipeline-cut", {{"operations", "operations"}, {"time", "time"}}, options.pipeline_cut);
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);
   read_schedule(given, options);

@@ -54,7 +54,6 @@ struct TrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   /// Number of pieces into which a replica's images of a step are split. 0: 1, or as
   /// micro_batches_of_stages() says.
   int64_t accumulate_steps = 0;
-  std::string pipeline_cut = "operations";  ///< by which stages are about equal, or "time"
   int64_t epochs = 5;
   int64_t steps_per_epoch = 0;  ///< 0: one pass over the examples
   int64_t early_stopping = 0;   ///< stop after this many epochs without a better validation loss; 0: never

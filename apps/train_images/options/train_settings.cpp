@@ -42,7 +42,6 @@ NamedValues training_values(const TrainOptions& options) {
           {"global-batch-size", where(!is_per_replica, options.global_batch_size)},
           {"per-replica-batch-size", count(options.per_replica_batch_size)},
           {"accumulate-steps", count(options.accumulate_steps)},
-          {"pipeline-cut", options.pipeline_cut},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},

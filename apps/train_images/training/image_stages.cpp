@@ -66,14 +66,7 @@ void check_image_stages(const Strategy& strategy, const TrainOptions& options) {
       mesh, AxisRole::kModel, {axis},
       "pipeline as the only axis along which models of images are cut, as ranks cannot share a "
       "convolution (--mesh pipeline=N cuts between layers, and --sharding 3 divides parameters)");
-  if (axis.empty()) {
-    if (options.pipeline_cut != TrainOptions().pipeline_cut) {
-      throw UsageError(c10::str("--pipeline-cut ", options.pipeline_cut,
-                                ": expected a --mesh with several ranks along the axis ", kPipelineAxis,
-                                ", but got ", mesh.str()));
-    }
-    return refuse_schedule_without_stages(mesh, options);
-  }
+  if (axis.empty()) return refuse_schedule_without_stages(mesh, options);
   if (options.cuda_graph) refuse_with_stages(mesh, "--cuda-graph", "no CUDA graph");
   check_blocks(mesh, options);
   check_micro_batches(mesh, options);
@@ -113,8 +106,7 @@ std::vector<double> image_stage_costs(const TrainOptions& options, const TrainPl
 
 Pipeline make_image_stages(const TrainOptions& options, const ImageStages& stages, const Strategy& strategy,
                            ReplicaContext& replica) {
-  auto pipeline = pipeline_options(options, stages.plan.micro_batches);
-  pipeline.costs = stages.costs;
+  auto pipeline = pipeline_options(options, stages.plan.micro_batches, stages.costs);
   const int64_t num_classes = stages.num_classes;
   const auto units = sharded_parts(strategy, replica);
   const auto cut = [&](const auto& model) {

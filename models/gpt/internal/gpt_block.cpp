@@ -3,6 +3,7 @@
 #include <ATen/ops/rms_norm.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -81,6 +82,10 @@ torch::Tensor with_routing_columns(const torch::Tensor& features) {
 RoutedFeatures split_routing(const torch::Tensor& x) {
   auto parts = x.split_with_sizes({x.size(-1) - kRoutingColumns, kRoutingColumns}, -1);
   return {std::move(parts[0]), std::move(parts[1])};
+}
+
+torch::Tensor routing_losses(const torch::Tensor& columns) {
+  return columns.sum(1) / static_cast<double>(std::max<int64_t>(1, columns.size(1)));
 }
 
 GptBlockImpl::GptBlockImpl(const GptOptions& options, size_t layer) : options_(options), layer_(layer) {
@@ -200,11 +205,12 @@ torch::Tensor GptBlockImpl::mlp(const torch::Tensor& x, const GptPass& pass) {
   return down_(torch::silu(gate_(copied)) * hidden, pass);
 }
 
-/// Experts see whole sequences, and are the same on the ranks of a layer that is cut.
+/// Experts are the same on the ranks of a layer that is cut, which have the same tokens.
 MixtureOutput GptBlockImpl::mix(const torch::Tensor& x, const GptPass& pass) const {
-  if (pass.shards == nullptr) return experts_.ptr()->mix(x, pass.is_training);
-  auto mixed = experts_.ptr()->mix(pass.shards->gather_parts(x, 1), pass.is_training);
-  mixed.output = pass.shards->own_part(mixed.output, 1);
+  const auto all = pass.shards != nullptr ? pass.shards->gather_parts(x, 1) : x;
+  auto mixed = pass.order ? experts_.ptr()->mix(all, pass.is_training, *pass.order)
+                          : experts_.ptr()->mix(all, pass.is_training);
+  if (pass.shards != nullptr) mixed.output = pass.shards->own_part(mixed.output, 1);
   return mixed;
 }
 

@@ -59,6 +59,9 @@ struct RoutedFeatures {
 /// takes one tensor and returns one, as do the stages of a pipeline.
 torch::Tensor with_routing_columns(const torch::Tensor& features);
 RoutedFeatures split_routing(const torch::Tensor& x);
+/// Returns the losses of each sequence, [B, ...], of columns [B, T, ...] that are the same for each of its
+/// tokens: 0 if there are no tokens.
+torch::Tensor routing_losses(const torch::Tensor& columns);
 
 /// A layer of a Gpt: x plus attention(norm(x)), and that plus mlp(norm(that)), or a mixture of experts in the
 /// MLP's place.
@@ -76,6 +79,8 @@ class GptBlockImpl : public torch::nn::Cloneable<GptBlockImpl> {
   void cut(const ReplicaAxis& axis);
   /// Keeps this rank's experts only, as cut() does for heads. The layer must have experts.
   void cut_experts(const ReplicaAxis& axis) { experts_->cut(axis); }
+  /// Lets the ranks along a context axis have different tokens. The layer must have experts.
+  void share_sequences(const ReplicaAxis& axis) { experts_->share_sequences(axis); }
   /// Maps [B, T, width], or this rank's shard of it, to the same shape. If the pass collects routing, both
   /// have columns of losses, to which the block adds those of its router.
   torch::Tensor forward(const torch::Tensor& input, const GptPass& pass);

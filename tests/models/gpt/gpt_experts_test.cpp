@@ -183,6 +183,7 @@ Gpt make_expert_gpt(ReplicaContext& replica, const GptOptions& options, const Ho
   if (mesh.has("tensor")) axes.parts = &replica.axis("tensor");
   if (mesh.has("expert")) axes.experts = &replica.axis("expert");
   if (mesh.has("pipeline")) axes.stages = &replica.axis("pipeline");
+  if (mesh.has("context")) axes.tokens = &replica.axis("context");
   PartWrapper wrap;
   if (how.has_units) {
     wrap = [&](const ModelPart& part) {
@@ -217,7 +218,7 @@ double expert_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& o
                                   {.balance_loss = 0.1, .z_loss = 0.01});
   } else {
     const auto losses = gpt->losses_with_routing(own.narrow(1, 0, length), own.narrow(1, 1, length));
-    means = losses.losses.mean(1);
+    means = losses.losses.sum(1) / length;
     ((means + 0.1 * losses.balance_losses + 0.01 * losses.z_losses).sum() / all.size(0)).backward();
   }
   replica.apply_gradients(optimizer, {.clip_norm = 0.5});
@@ -227,11 +228,14 @@ double expert_gpt_step(ReplicaContext& replica, Gpt& gpt, torch::optim::AdamW& o
 /// The numbers of tokens that chose each expert of each layer on all replicas, int64 [layers, experts].
 torch::Tensor counted_loads(Strategy& strategy, Mirrored<Gpt>& model) {
   const auto of_ranks = strategy.run(
-      [](ReplicaContext& replica, Gpt& gpt) {
+      [mesh = strategy.mesh()](ReplicaContext& replica, Gpt& gpt) {
         std::vector<torch::Tensor> loads;
         for (const auto& of_layer : gpt->routing_statistics()) loads.push_back(of_layer.load);
         auto counts = torch::stack(loads);
-        if (gpt->stages() != nullptr) counts = replica.axis("pipeline").all_reduce(ReduceOp::kSum, counts);
+        for (const auto& axis : mesh.axes()) {
+          if (axis.name == "pipeline" || axis.name == "context")
+            counts = replica.axis(axis.name).all_reduce(ReduceOp::kSum, counts);
+        }
         return replica.all_reduce(ReduceOp::kSum, counts);
       },
       model);
@@ -249,7 +253,16 @@ struct ExpertGptTraining {
                                      torch::optim::AdamWOptions(0.02).weight_decay(0.1).eps(1e-3));
         })) {}
   double step(int number) {
-    return strategy.reduce(ReduceOp::kSum, strategy.run(expert_gpt_step, model, adam, number));
+    const auto losses = strategy.run(
+        [contexts = strategy.mesh().has("context"), number](ReplicaContext& replica, Gpt& gpt,
+                                                            torch::optim::AdamW& optimizer) {
+          const double own = expert_gpt_step(replica, gpt, optimizer, number);
+          if (!contexts) return own;
+          const auto parts = torch::tensor(own, torch::kDouble);
+          return replica.axis("context").all_reduce(ReduceOp::kSum, parts).item<double>();
+        },
+        model, adam);
+    return strategy.reduce(ReduceOp::kSum, losses);
   }
 
   Strategy& strategy;
@@ -323,6 +336,27 @@ INSTANTIATE_TEST_SUITE_P(
                           .mesh = "data=2,expert=2,tensor=2", .recomputes = true, .shards_sequence = true},
                       HowToCut{.mesh = "expert=2,tensor=2", .has_units = true, .shards_sequence = true},
                       HowToCut{.mesh = "data=2,expert=2", .has_units = true, .recomputes = true}),
+    name_of_cut);
+
+// The state of all parameters but the experts' is divided.
+INSTANTIATE_TEST_SUITE_P(
+    ShardedState, GptExpertTraining,
+    ::testing::Values(HowToCut{.mesh = "data=2,expert=2", .stage = 1},
+                      HowToCut{.mesh = "expert=2,tensor=2", .shards_sequence = true, .stage = 2},
+                      HowToCut{.mesh = "pipeline=2,expert=2", .schedule = "zb-h1", .stage = 1},
+                      HowToCut{.mesh = "expert=2,data=2,pipeline=2", .recomputes = true, .stage = 2}),
+    name_of_cut);
+
+// Ranks have different tokens of the same sequences.
+INSTANTIATE_TEST_SUITE_P(
+    Contexts, GptExpertTraining,
+    ::testing::Values(HowToCut{.mesh = "context=2"}, HowToCut{.mesh = "context=4", .recomputes = true},
+                      HowToCut{.mesh = "expert=2,context=2"},
+                      HowToCut{.mesh = "expert=2,context=2", .has_units = true, .recomputes = true},
+                      HowToCut{.mesh = "data=2,context=2", .stage = 1},
+                      HowToCut{.mesh = "expert=2,context=2,tensor=2", .shards_sequence = true, .stage = 2},
+                      HowToCut{.mesh = "pipeline=2,context=2", .schedule = "zb-v"},
+                      HowToCut{.mesh = "expert=2,pipeline=2,context=2", .recomputes = true, .stage = 1}),
     name_of_cut);
 
 // Ranks have stages, of whole layers or of parts of them. With eight ranks, a replica's second micro-batch is

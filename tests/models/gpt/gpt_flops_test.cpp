@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -62,6 +63,27 @@ TEST(GptFlopsTest, DoNotCountTablesThatAreOnlyLookedUp) {
   const double tied = gpt_training_flops(options, 1024);
   options.has_tied_head = false;
   EXPECT_DOUBLE_EQ(gpt_training_flops(options, 1024), tied);
+}
+
+TEST(GptFlopsTest, OfBlocksAddUpAndChangeWithTheirOwnSizesAlone) {
+  GptOptions experts = gpt_preset("gpt2");
+  experts.num_experts = 8;
+  experts.num_shared_experts = 1;
+  for (const GptOptions& model : {gpt_preset("gpt2"), gpt_preset("llama-3.1-8b"), experts}) {
+    const auto flops = gpt_block_flops(model, 512);
+    ASSERT_EQ(flops.size(), static_cast<size_t>(model.num_layers) + 2);
+    EXPECT_EQ(flops.front(), 0);
+    EXPECT_NEAR(std::accumulate(flops.begin(), flops.end(), 0.0), gpt_training_flops(model, 512),
+                1e-9 * gpt_training_flops(model, 512));
+    GptOptions wider = model;
+    wider.vocabulary_size += 1000;
+    const auto of_wider = gpt_block_flops(wider, 512);
+    EXPECT_DOUBLE_EQ(of_wider.back() - flops.back(), 6.0 * 1000 * static_cast<double>(model.width));
+    EXPECT_NEAR(of_wider[1], flops[1], 1e-9 * flops[1]);
+    GptOptions deeper = model;
+    deeper.num_layers += 1;
+    EXPECT_NEAR(gpt_block_flops(deeper, 512)[1], flops[1], 1e-9 * flops[1]);
+  }
 }
 
 TEST(GptFlopsTest, RefuseSequencesOfNoTokens) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/tests/strategies/parallel/expert_net.h"
@@ -122,6 +123,43 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ExpertTraining,
                            return name;
                          });
 
+/// All parameters but the experts are divided in stages 1 and 2.
+class ExpertTrainingWithShardedState : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+};
+
+TEST_P(ExpertTrainingWithShardedState, EqualsThatOnOneDevice) {
+  const auto& [mesh_text, axis] = GetParam();
+  const auto mesh = parse_mesh(mesh_text);
+  for (const int stage : {1, 2}) {
+    SCOPED_TRACE(::testing::Message() << "stage " << stage);
+    auto options = options_of(mesh);
+    options.sharding = {.stage = stage, .axis = axis};
+    MirroredStrategy strategy(cpu_devices(mesh.size()), options);
+    expect_training(strategy, whole_training(), {.recomputes = stage == 2});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, ExpertTrainingWithShardedState,
+    ::testing::Values(std::tuple("expert=2", "expert"), std::tuple("data=2,expert=2", "expert"),
+                      std::tuple("data=2,expert=2", "data"), std::tuple("expert=2,data=2", "data"),
+                      std::tuple("data=4", "data"), std::tuple("data=1,expert=4", "data")),
+    [](const auto& info) {
+      std::string name = std::get<0>(info.param) + "_over_" + std::get<1>(info.param);
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+      return name;
+    });
+
+TEST(ExpertTrainingTest, ShardedStateOverWorkersEqualsOneDevice) {
+  const auto& whole = whole_training();
+  auto options = options_of({{"data", 2}, {"expert", 2}});
+  options.sharding = {.stage = 2, .axis = "data"};
+  expect_no_worker_failed(run_strategies(
+      {2, 2}, [&](MultiWorkerMirroredStrategy& strategy) { expect_training(strategy, whole); },
+      [&](int, WorkerSetUp& set_up) { set_up.options = options; }));
+}
+
 class ExpertTrainingInUnits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ExpertTrainingInUnits, EqualsThatOnOneDevice) {
@@ -184,17 +222,17 @@ TEST(ExpertTrainingTest, AUnitKeepsTheMarksOfItsExperts) {
   EXPECT_TRUE(net->unit->gathers(net->named_parameters()["block.experts.router.weight"]));
 }
 
-TEST(ExpertTrainingTest, ShardedStateOfTheOptimizerIsRefused) {
-  const Mesh mesh{{"expert", 2}};
-  auto options = options_of(mesh);
-  options.sharding = {.stage = 1};
-  MirroredStrategy strategy(cpu_devices(2), options);
+TEST(ExpertTrainingTest, UnitsAlongAnotherAxisThanTheExpertsAreRefused) {
+  auto options = options_of({{"expert", 2}, {"data", 2}});
+  options.sharding = {.stage = 3, .axis = "data"};
+  MirroredStrategy strategy(cpu_devices(4), options);
   auto model = strategy.scope(
       [&](ReplicaContext& replica) { return ExpertNet(ExpertNetParts{.experts = &replica.axis("expert")}); });
   EXPECT_THAT(message_of<InvalidArgument>([&] {
                 strategy.scope([&](ReplicaContext& replica) { return parallel_adam(model[replica]); });
               }),
-              HasSubstr("stage 3 over it or stage 0"));
+              HasSubstr("expected shards along the axis data of stage 3, but got an optimizer of some along "
+                        "expert"));
 }
 
 }  // namespace

@@ -31,20 +31,24 @@ struct ExpertLayout {
   std::string mesh;
   std::string axis;  ///< of the experts; empty: all ranks have all
   bool has_units = false;
+  ShardingOptions sharding = {};  ///< of the parameters that are no experts
 };
 
-const std::vector<ExpertLayout> kExpertLayouts = {{"one device", "data=1", ""},
-                                                  {"data=4", "data=4", ""},
-                                                  {"data=4, experts too", "data=4", "data"},
-                                                  {"expert=2", "expert=2", "expert"},
-                                                  {"expert=4", "expert=4", "expert"},
-                                                  {"data=2,expert=2", "data=2,expert=2", "expert"},
-                                                  {"expert=2,data=2", "expert=2,data=2", "expert"},
-                                                  {"in units", "data=2,expert=2", "expert", true}};
+const std::vector<ExpertLayout> kExpertLayouts = {
+    {"one device", "data=1", ""},
+    {"data=4", "data=4", ""},
+    {"data=4, experts too", "data=4", "data"},
+    {"expert=2", "expert=2", "expert"},
+    {"expert=4", "expert=4", "expert"},
+    {"data=2,expert=2", "data=2,expert=2", "expert"},
+    {"expert=2,data=2", "expert=2,data=2", "expert"},
+    {"in units", "data=2,expert=2", "expert", true},
+    {"stage 1", "data=2,expert=2", "expert", false, {1, "expert"}},
+    {"stage 2 along data", "expert=2,data=2", "expert", false, {2, "data"}}};
 
 StrategyOptions expert_strategy_of(const ExpertLayout& layout) {
   StrategyOptions options{.intra_op_threads = 1, .seed = 3, .mesh = parse_mesh(layout.mesh)};
-  if (layout.has_units) options.sharding = {.stage = 3, .axis = layout.axis};
+  options.sharding = layout.has_units ? ShardingOptions{.stage = 3, .axis = layout.axis} : layout.sharding;
   return options;
 }
 
@@ -113,7 +117,8 @@ TEST(ExpertStates, ATrainingResumesOnAnotherMesh) {
   const TemporaryFolder folder;
   const auto file = folder.path() + "/state.pt";
   const auto whole = experts_on_one_device(6);
-  for (const auto& [begin, end] : std::vector<std::pair<size_t, size_t>>{{5, 4}, {4, 0}, {0, 6}, {7, 3}}) {
+  for (const auto& [begin, end] :
+       std::vector<std::pair<size_t, size_t>>{{5, 4}, {4, 0}, {0, 6}, {7, 3}, {3, 9}, {9, 8}, {8, 0}}) {
     SCOPED_TRACE(::testing::Message() << kExpertLayouts[begin].name << " to " << kExpertLayouts[end].name);
     LocalExperts first(kExpertLayouts[begin]);
     first.training.train(0, 3);
@@ -200,6 +205,36 @@ TEST(ExpertStates, CountInTheMemoryOfARankByItsPart) {
       EXPECT_EQ(parts.optimizer_state, 2 * bytes);
       EXPECT_EQ(parts.gathered_units, 0);
     }
+  }
+}
+
+TEST(ExpertStates, AreWholeBesideTheShardedStateOfOtherParameters) {
+  for (const int stage : {1, 2}) {
+    SCOPED_TRACE(::testing::Message() << "stage " << stage);
+    LocalExperts own({"", "expert=2,data=2", "expert", false, {stage, "data"}});
+    own.training.train(0, 2);
+    const auto memory = memory_of_ranks(own.strategy, module_pointers(own.training.model.local_values()),
+                                        own.training.optimizers());
+    int64_t experts = 0, others = 0;  // bytes
+    for (const auto& item : own.training.model.primary()->named_parameters())
+      (is_slice(item.value()) ? experts : others) += static_cast<int64_t>(item.value().nbytes());
+    ASSERT_EQ(memory.size(), 4U);
+    for (const size_t first : {0U, 2U}) {  // ranks that have the same experts
+      const auto& one = memory[first].measured;
+      const auto& other = memory[first + 1].measured;
+      // Parts begin at whole cache lines.
+      EXPECT_GE(one.parameters, experts + others);
+      EXPECT_LE(one.parameters, experts + others + others / 4);
+      EXPECT_EQ(*one.optimizer_state + *other.optimizer_state, 2 * (2 * experts + others));
+      const int64_t gradients = one.gradients + other.gradients;
+      const int64_t expected = 2 * experts + (stage == 1 ? 2 : 1) * others;
+      EXPECT_GE(gradients, expected);
+      EXPECT_LE(gradients, expected + others / 4);
+    }
+    const auto predicted = memory[3].predicted.value();
+    EXPECT_EQ(predicted.parameters, experts + others);
+    EXPECT_EQ(*predicted.optimizer_state, 2 * experts + others);
+    EXPECT_EQ(predicted.gradients, experts + (stage == 1 ? others : others / 2));
   }
 }
 

@@ -67,11 +67,15 @@ std::vector<SteppedPiece> stepped_pieces(const Strategy& strategy, int local,
       if (!has_first_copy(strategy, local, place)) continue;
       pieces.push_back({slice.parameter, part->tensor(i), std::move(place)});
     }
-    return pieces;
   }
-  for (size_t i = 0; i < parameters.size(); ++i) {
+  const auto add_shard = [&](size_t i) {
     if (is_own_shard(strategy, local, parameters[i]))
       pieces.push_back({i, parameters[i], *sharded_parameter_of(parameters[i])});
+  };
+  if (part != nullptr) {
+    for (const size_t i : part->shards()) add_shard(i);
+  } else {
+    for (size_t i = 0; i < parameters.size(); ++i) add_shard(i);
   }
   return pieces;
 }
@@ -168,7 +172,6 @@ StateValue::Dict divided_optimizer_state(Strategy& strategy,
   DividedStates states(*replicas[0]);
   if (parts.empty() && !states.has_shards()) return optimizer_state(*replicas[0]);
   for (size_t local = 0; local < replicas.size(); ++local) {
-    if (!parts.empty() && parts[local] == nullptr) continue;
     for (const auto& piece : stepped_pieces(strategy, static_cast<int>(local), *replicas[local],
                                             parts.empty() ? nullptr : parts[local]))
       states.add_own(*replicas[local], piece);

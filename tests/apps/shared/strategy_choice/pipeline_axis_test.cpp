@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/tests/support/message_of.h"
@@ -46,10 +47,11 @@ TEST(PipelineAxisTest, ThereAreFourTimesAsManyMicroBatchesAsRanksUnlessThereAreF
   EXPECT_EQ(count("interleaved", 100), 12);
   EXPECT_EQ(count("interleaved", 7), 9);
   EXPECT_EQ(count("interleaved", 100, 4), 6);
-  const auto options = pipeline_options(schedule_named("interleaved", 4), 6);
+  const auto options = pipeline_options(schedule_named("interleaved", 4), 6, {1, 2, 3});
   EXPECT_EQ(options.schedule, "interleaved");
   EXPECT_EQ(options.micro_batches, 6);
   EXPECT_EQ(options.stages_per_rank, 4);
+  EXPECT_EQ(options.costs, (std::vector<double>{1, 2, 3}));
 }
 
 TEST(PipelineAxisTest, MistakesAreNamed) {
@@ -59,6 +61,10 @@ TEST(PipelineAxisTest, MistakesAreNamed) {
       HasSubstr(
           "--pipeline-schedule gpipe: expected a --mesh with several ranks along the axis pipeline, but "
           "got data=2"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                refuse_schedule_without_stages(parse_mesh("data=2"), {.pipeline_cut = "time"});
+              }),
+              HasSubstr("--pipeline-cut time: expected a --mesh with several ranks along the axis pipeline"));
   EXPECT_NO_THROW(refuse_schedule_without_stages(parse_mesh("data=2"), {}));
   EXPECT_THAT(
       message_of<UsageError>(

@@ -8,6 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/models/gpt/gpt_flops.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+
 namespace lockstep::apps {
 namespace {
 
@@ -72,6 +75,45 @@ TEST(GptStep, RoutersAreTrainedByLossesThatAreNotReported) {
   EXPECT_TRUE(differ);
   model->eval();
   EXPECT_TRUE(torch::equal(trained_losses(options, model, batch), sequence_losses(model, batch)));
+}
+
+TEST(GptStep, StagesAreCutByOperationsOrByTimesThatAllRanksKnow) {
+  GptPlan plan{.model = tiny_gpt(), .sequence_length = 6, .global_batch_size = 8, .micro_batches = 2};
+  plan.model.vocabulary_size = 2048;  // so that its head takes most of the time
+  GptTrainOptions options;
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1, .mesh = {{"pipeline", 2}}});
+  const auto operations = gpt_stage_costs(options, plan, strategy);
+  EXPECT_EQ(operations, gpt_block_flops(plan.model, 6));
+  options.pipeline_cut = "time";
+  const auto seconds = gpt_stage_costs(options, plan, strategy);
+  ASSERT_EQ(seconds.size(), operations.size());
+  for (const double of_block : seconds) EXPECT_GT(of_block, 0);
+  MirroredStrategy without(cpu_devices(2), {.intra_op_threads = 1});
+  EXPECT_TRUE(gpt_stage_costs(options, plan, without).empty());
+}
+
+TEST(GptStep, CostsMoveTheCut) {
+  GptPlan plan{.model = tiny_gpt(), .sequence_length = 6, .global_batch_size = 8, .micro_batches = 2};
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1, .mesh = {{"pipeline", 2}}});
+  const auto elements_of_ranks = [&] {
+    const auto model = strategy.scope(
+        [&](ReplicaContext& replica) { return make_gpt(GptTrainOptions(), plan, strategy, replica); });
+    std::vector<int64_t> elements;
+    for (const auto& own : model.local_values()) {
+      elements.push_back(0);
+      for (const auto& item : own->named_parameters())
+        if (item.key().starts_with("blocks.")) elements.back() += item.value().numel();
+    }
+    return elements;
+  };
+  plan.stage_costs = {0, 1, 1, 2};  // the head alone
+  auto elements = elements_of_ranks();
+  EXPECT_GT(elements[0], 0);
+  EXPECT_EQ(elements[1], 0);
+  plan.stage_costs = {2, 1, 1, 0};
+  elements = elements_of_ranks();
+  EXPECT_EQ(elements[0], 0);
+  EXPECT_GT(elements[1], 0);
 }
 
 TEST(GptStep, ModelsHaveTheDtypeOfTheirPrecision) {
