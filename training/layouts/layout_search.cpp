@@ -153,6 +153,7 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   LayoutSearch search;
   std::vector<Candidate> fit, unfit;
   for_each_layout(planner, options.choices, [&](const PlannedLayout& layout) {
+    if (!options.mesh.empty() && layout.mesh() != options.mesh) return;
     ++search.num_candidates;
     const LayoutMemory memory = planner.memory(layout);
     auto& list = memory.peak() <= planner.cluster().memory_bytes ? fit : unfit;
@@ -163,9 +164,18 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   std::stable_sort(unfit.begin(), unfit.end(), is_faster);
   search.num_fit = fit.size();
   search.ranked = fastest_of(planner, fit, options.most_ranked);
-  for (size_t i = 0; i < unfit.size() && i < options.most_unfit; ++i) {
-    const auto& [layout, memory, seconds] = unfit[i];
-    search.unfit.push_back({layout, memory, seconds, nearest(layout, fit)});
+  if (fit.empty() && !unfit.empty()) {
+    const auto& [layout, memory, seconds] =
+        *std::min_element(unfit.begin(), unfit.end(),
+                          [](const auto& a, const auto& b) { return a.memory.peak() < b.memory.peak(); });
+    search.smallest = {layout, memory, seconds, std::nullopt};
+  }
+  // One of each way to cut the model.
+  std::set<std::vector<int64_t>> cuts;
+  for (const auto& [layout, memory, seconds] : unfit) {
+    if (search.unfit.size() == options.most_unfit) break;
+    if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor}).second)
+      search.unfit.push_back({layout, memory, seconds, nearest(layout, fit)});
   }
   return search;
 }

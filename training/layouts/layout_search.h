@@ -39,7 +39,9 @@ struct UnfitLayout {
 
 struct LayoutSearch {
   std::vector<PlannedChoice> ranked;  ///< that fit, the fastest first
-  std::vector<UnfitLayout> unfit;     ///< those that would be the fastest, if they did fit
+  /// Those that would be the fastest, if they did fit: one of each way to cut the model.
+  std::vector<UnfitLayout> unfit;
+  std::optional<UnfitLayout> smallest{};  ///< the one that needs least, if none fits
   size_t num_candidates = 0;
   size_t num_fit = 0;
 };
@@ -48,6 +50,7 @@ struct SearchOptions {
   LayoutChoices choices{};
   size_t most_ranked = 10;
   size_t most_unfit = 5;
+  std::string mesh{};  ///< only layouts of it, as PlannedLayout::mesh() returns it; empty: all
 };
 
 /// Calls `visit` with each layout of the planner's devices among the choices that planner.refusal() accepts.

@@ -40,6 +40,8 @@ struct PlannedPart {
   CutAmount fixed_saved{};          ///< the same, whatever the examples, such as weights of another dtype
   CutAmount forward_extra{};        ///< most bytes that are there besides `saved` while it goes forward
   CutAmount backward_extra{};       ///< most bytes that are there besides `saved` while it goes backward
+  /// Whether the gradients of its parameters come after that moment, such as those of a head behind a loss.
+  bool has_late_gradients = false;
   PlannedWork forward{}, backward{};
   bool is_recomputed = false;      ///< if a layout computes again
   double summed_forward = 0;       ///< bytes that ranks along an axis "tensor" sum up in forward
@@ -72,7 +74,8 @@ struct PlannedTraining {
   int64_t global_batch = 1;      ///< examples of a step
   int64_t parameter_bytes = 4;   ///< of an element of a parameter, and of its gradient
   int64_t optimizer_states = 2;  ///< that the optimizer keeps for each element, of parameter_bytes each
-  int64_t bucket_bytes = int64_t{25} << 20;  ///< gradients that are summed at once, see BucketOptions
+  int64_t first_bucket_bytes = int64_t{1} << 20;  ///< gradients that are summed at once, see BucketOptions
+  int64_t bucket_bytes = int64_t{25} << 20;
 };
 
 }  // namespace lockstep

@@ -85,7 +85,7 @@ class GptParts {
 
   /// The last norm, the head and the cross entropy.
   PlannedPart head() const {
-    PlannedPart part{.name = "head"};
+    PlannedPart part{.name = "head", .has_late_gradients = true};
     part.elements.cut = vocabulary_ * width_;
     part.largest_tensor.cut = vocabulary_ * width_;
     part.input.between = tokens_ * wide_ * width_;

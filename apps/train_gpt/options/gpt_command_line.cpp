@@ -62,8 +62,9 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
   }
 }
 
-void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
-  options.model = given.name("model", gpt_preset_names(), options.model);
+}  // namespace
+
+void read_gpt_sizes(const Arguments& given, GptTrainOptions& options) {
   if (given.has("family"))
     options.family = given.choice<GptFamily>(
         "family", {{"gpt2", GptFamily::kGpt2}, {"llama", GptFamily::kLlama}}, GptFamily::kLlama);
@@ -89,6 +90,13 @@ void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
   options.dropout = given.fraction("dropout", options.dropout);
   options.init_weights = text_or_refuse(given, "init-weights", "", "a folder or a file");
 }
+
+void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
+  options.model = given.name("model", gpt_preset_names(), options.model);
+  read_gpt_sizes(given, options);
+}
+
+namespace {
 
 void read_learning_rates(const Arguments& given, GptTrainOptions& options) {
   options.learning_rate = given.positive("learning-rate", options.learning_rate);

@@ -16,27 +16,21 @@ struct KindBytes {
   double forward_extra = 0;
   double backward_extra = 0;
   bool is_recomputed = false;
+  bool has_late_gradients = false;
 
   double kept() const { return is_recomputed ? input : saved; }
 };
 
-/// The most activations, and the gradients that are there with them.
-struct Peak {
-  double activations = 0;
-  double gradients = 0;
-
-  void take(double more_activations, double more_gradients) {
-    if (more_activations + more_gradients <= activations + gradients) return;
-    activations = more_activations;
-    gradients = more_gradients;
-  }
-};
+/// Replaces `most` if `memory` is more.
+void take_more(const LayoutMemory& memory, LayoutMemory& most) {
+  if (memory.peak() > most.peak()) most = memory;
+}
 
 class RankMemory {
  public:
   RankMemory(const PlannedModel& model, const PlannedCluster& cluster, const PlannedTraining& training,
              const PlannedLayout& layout)
-      : model_(model), training_(training), layout_(layout) {
+      : model_(model), training_(training), layout_(layout), parts_(static_cast<double>(layout.parts())) {
     const double examples = examples_of_micro_batch(training, layout);
     const double tokens = examples / static_cast<double>(layout.context);
     const auto on_rank = [&](const CutAmount& amount, double times) {
@@ -50,58 +44,52 @@ class RankMemory {
                         .saved = on_rank(kind.saved, tokens) + on_rank(kind.fixed_saved, 1),
                         .forward_extra = on_rank(kind.forward_extra, tokens),
                         .backward_extra = on_rank(kind.backward_extra, tokens),
-                        .is_recomputed = layout.recomputes && kind.is_recomputed});
+                        .is_recomputed = layout.recomputes && kind.is_recomputed,
+                        .has_late_gradients = kind.has_late_gradients});
     }
     inputs_ = examples * model.input_bytes;
-    units_shared_by_ = cluster.shares_units ? along_axis(cluster, layout, sharded_axis(layout)).local : 1;
+    has_units_ = layout.stage == 3 && layout.parts() > 1;
+    if (cluster.shares_units)
+      units_shared_by_ = static_cast<double>(along_axis(cluster, layout, sharded_axis(layout)).local);
   }
 
   LayoutMemory of(const std::vector<StageRange>& stages, const std::vector<AliveStages>& states) {
     sum_up_parameters(stages);
-    LayoutMemory memory{.inputs = inputs_};
-    const auto parts = static_cast<double>(layout_.parts());
-    const bool has_sums = layout_.replicas() * layout_.context > 1;
-    memory.parameters = layout_.stage == 3 ? parameters_ / parts : parameters_;
-    memory.optimizer_state = static_cast<double>(training_.optimizer_states) * parameters_ / parts;
-    const Peak peak = activations_of(stages, states, has_sums);
-    memory.activations = peak.activations;
-    memory.gradients = peak.gradients;
-    if (layout_.stage == 2 && parts > 1) {
-      const auto bucket = static_cast<double>(training_.bucket_bytes);
-      memory.buckets = std::min(parameters_, bucket + std::max(bucket, largest_));
+    LayoutMemory kept{.parameters = layout_.stage == 3 ? parameters_ / parts_ : parameters_,
+                      .gradients = kept_gradients(),
+                      .optimizer_state = static_cast<double>(training_.optimizer_states) * parameters_ / parts_,
+                      .communication = messages(stages),
+                      .inputs = inputs_};
+    std::vector<double> whole;
+    std::vector<LayoutMemory> alone;
+    for (const auto& range : stages) {
+      double sum = 0;
+      for (size_t part = range.begin; part < range.end; ++part) sum += kind(part).kept();
+      whole.push_back(sum);
+      alone.push_back(peak_of(range, kept));
     }
-    if (layout_.stage == 3 && parts > 1) {
-      memory.gathered_units = two_units_ / static_cast<double>(units_shared_by_);
-      memory.communication += unit_ * (1 + 1 / parts);  // the gradients of one are summed
+    LayoutMemory most;
+    for (const auto& state : states) {
+      double others = 0;
+      for (size_t i = 0; i < stages.size(); ++i) others += static_cast<double>(state[i]) * whole[i];
+      for (size_t i = 0; i < stages.size(); ++i) {
+        if (state[i] == 0) continue;
+        LayoutMemory memory = alone[i];
+        memory.activations += others - whole[i];
+        take_more(memory, most);
+      }
     }
-    if (layout_.pipeline > 1) {
-      constexpr double kBuffers = 2;  // of PipelineCheckOptions
-      const bool is_first = stages.front().begin == 0;
-      const bool is_last = stages.back().end == model_.parts.size();
-      const double boundary = kinds_[model_.parts[stages.front().begin == 0 && stages.front().size() > 1
-                                                      ? 1
-                                                      : stages.front().begin]].input;
-      memory.communication += boundary * kBuffers * ((is_first ? 0 : 1) + (is_last ? 0 : 1));
-    }
-    return memory;
+    return most;
   }
 
  private:
   const KindBytes& kind(size_t part) const { return kinds_[model_.parts[part]]; }
 
   void sum_up_parameters(const std::vector<StageRange>& stages) {
-    parameters_ = largest_ = unit_ = two_units_ = 0;
+    parameters_ = 0;
     bool has_first = false, has_last = false;
     for (const auto& range : stages) {
-      double before = 0;
-      for (size_t part = range.begin; part < range.end; ++part) {
-        const auto& own = kind(part);
-        parameters_ += own.parameters;
-        largest_ = std::max(largest_, own.largest);
-        unit_ = std::max(unit_, own.parameters);
-        two_units_ = std::max(two_units_, before + own.parameters);
-        before = own.parameters;
-      }
+      for (size_t part = range.begin; part < range.end; ++part) parameters_ += kind(part).parameters;
       has_first = has_first || range.begin == 0;
       has_last = has_last || range.end == model_.parts.size();
     }
@@ -111,74 +99,99 @@ class RankMemory {
   }
 
   /// Returns the gradients that are there all the time, in the last micro-batches at the latest.
-  double kept_gradients(bool has_sums) const {
-    const auto parts = static_cast<double>(layout_.parts());
-    const double summed = layout_.stage >= 2 ? parameters_ / parts : parameters_;
-    if (layout_.micro_batches == 1 && layout_.pipeline == 1) return has_sums ? summed : 0;
+  double kept_gradients() const {
+    const bool has_sums = layout_.replicas() * layout_.context > 1;
+    const double summed = !has_sums ? 0 : layout_.stage >= 2 ? parameters_ / parts_ : parameters_;
+    if (layout_.micro_batches == 1 && layout_.pipeline == 1) return summed;
     // Those of earlier micro-batches, besides the place of the sums.
-    const double earlier = layout_.stage == 3 ? parameters_ / parts : parameters_;
-    return earlier + (has_sums ? summed : 0);
+    return summed + (layout_.stage == 3 ? parameters_ / parts_ : parameters_);
   }
 
-  Peak activations_of(const std::vector<StageRange>& stages, const std::vector<AliveStages>& states,
-                      bool has_sums) const {
-    const double kept = kept_gradients(has_sums);
-    // A single replica's gradients are there once backward has made them.
-    const bool grow = kept == 0;
-    // In stage 3 a unit's gradients are whole until they are summed.
-    const double in_transit = grow ? 0 : layout_.stage == 3 ? unit_ : largest_;
-    std::vector<double> whole;
-    std::vector<Peak> alone;
-    for (const auto& range : stages) {
-      double sum = 0;
-      for (size_t part = range.begin; part < range.end; ++part) sum += kind(part).kept();
-      whole.push_back(sum);
-      alone.push_back(peak_of(range, grow));
+  /// Returns the bytes of activations and gradients that wait between two stages.
+  double messages(const std::vector<StageRange>& stages) const {
+    if (layout_.pipeline == 1) return 0;
+    constexpr double kBuffers = 2;  // of PipelineCheckOptions
+    const double ends = (stages.front().begin == 0 ? 0 : 1) + (stages.back().end == model_.parts.size() ? 0 : 1);
+    return kBuffers * ends * kind(std::min<size_t>(1, model_.parts.size() - 1)).input;
+  }
+
+  /// Follows one micro-batch forward and backward through a stage, beside what is kept.
+  LayoutMemory peak_of(const StageRange& range, const LayoutMemory& kept) const {
+    LayoutMemory most = kept;
+    double live = 0;
+    const auto take = [&](size_t part, double activations, LayoutMemory more) {
+      more.activations = activations;
+      if (has_units_) add_whole_units(range, part, more);
+      take_more(more, most);
+    };
+    for (size_t part = range.begin; part < range.end; ++part) {
+      take(part, live + kind(part).saved + kind(part).forward_extra, kept);
+      live += kind(part).kept();
     }
-    Peak most;
-    for (const auto& state : states) {
-      double others = 0;
-      for (size_t i = 0; i < stages.size(); ++i) others += static_cast<double>(state[i]) * whole[i];
-      for (size_t i = 0; i < stages.size(); ++i) {
-        if (state[i] > 0) most.take(others - whole[i] + alone[i].activations, alone[i].gradients);
+    double made = 0;  // parameters whose gradients backward has made
+    for (size_t part = range.end; part-- > range.begin;) {
+      const auto& own = kind(part);
+      LayoutMemory before = kept, first = kept, last = kept;
+      add_gradients(range, part, {.made = made, .own = 0}, before);
+      add_gradients(range, part, {.made = made, .own = own.largest}, first);
+      add_gradients(range, part, {.made = made, .own = own.parameters}, last);
+      const double again = live + own.saved - own.kept();
+      if (own.is_recomputed) take(part, again + own.forward_extra, before);
+      if (own.has_late_gradients) {
+        take(part, again + own.backward_extra, before);
+        take(part, again, last);
+      } else {
+        take(part, again + own.backward_extra, first);
+        take(part, live - own.kept() + 2 * own.input, last);
       }
+      made += own.parameters;
+      live -= own.kept();
     }
-    most.gradients += kept + in_transit;
     return most;
   }
 
-  /// Follows one micro-batch forward and backward through a stage.
-  Peak peak_of(const StageRange& range, bool gradients_grow) const {
-    Peak peak;
-    double live = 0;
-    for (size_t part = range.begin; part < range.end; ++part) {
-      const auto& own = kind(part);
-      peak.take(live + own.saved + own.forward_extra, 0);
-      live += own.kept();
+  struct MadeGradients {
+    double made = 0;  // bytes, by the parts after this one
+    double own = 0;   // by this part
+  };
+
+  /// Adds the gradients that are there besides the kept ones in backward of a part.
+  void add_gradients(const StageRange& range, size_t part, const MadeGradients& gradients,
+                     LayoutMemory& memory) const {
+    if (memory.gradients == 0) {  // A single replica's are there once backward has made them.
+      memory.gradients = gradients.made + gradients.own;
+    } else if (gradients.own > 0) {
+      // A unit's are whole until they are summed; others are copied or added one by one.
+      memory.gradients += has_units_ ? gradients.own : std::min(gradients.own, kind(part).largest);
     }
-    double gradients = 0;
-    for (size_t part = range.end; part-- > range.begin;) {
-      const auto& own = kind(part);
-      if (gradients_grow) gradients += own.parameters;
-      const double computed_again = own.saved - own.kept();
-      if (own.is_recomputed) peak.take(live + computed_again + own.forward_extra, gradients);
-      peak.take(live + computed_again + own.backward_extra, gradients);
-      live -= own.kept();
-    }
-    return peak;
+    // The sums of late ones are done behind another unit, such as a head's behind its norm.
+    if (has_units_ && part + 1 < range.end && !kind(part + 1).has_late_gradients)
+      memory.communication += kind(part + 1).parameters * (1 + 1 / parts_);
+    if (layout_.stage != 2 || layout_.parts() == 1 || gradients.made + gradients.own == 0) return;
+    // One bucket fills while the one before it is summed.
+    const auto first = static_cast<double>(training_.first_bucket_bytes);
+    const auto bucket = static_cast<double>(training_.bucket_bytes);
+    const double largest = kind(part).largest;
+    const bool is_first = gradients.made + gradients.own <= first;
+    memory.buckets = std::min(parameters_, is_first ? first + largest : bucket + std::max(bucket, largest));
+  }
+
+  /// Adds the parameters of the unit that computes and of the next one, whichever that is.
+  void add_whole_units(const StageRange& range, size_t part, LayoutMemory& memory) const {
+    const double before = part > range.begin ? kind(part - 1).parameters : 0;
+    const double after = part + 1 < range.end ? kind(part + 1).parameters : 0;
+    memory.gathered_units = (kind(part).parameters + std::max(before, after)) / units_shared_by_;
   }
 
   const PlannedModel& model_;
   const PlannedTraining& training_;
   const PlannedLayout& layout_;
+  double parts_;  // that divide parameters or state
   std::vector<KindBytes> kinds_;
   double inputs_ = 0;
-  int64_t units_shared_by_ = 1;
-  // Of the rank at hand.
-  double parameters_ = 0;
-  double largest_ = 0;    // tensor
-  double unit_ = 0;       // the largest one
-  double two_units_ = 0;  // the largest neighbours
+  bool has_units_ = false;
+  double units_shared_by_ = 1;
+  double parameters_ = 0;  // of the rank at hand
 };
 
 }  // namespace
