@@ -196,14 +196,16 @@ class StepSeconds {
   std::vector<KindSeconds> kinds_;
 };
 
-/// Returns the seconds that a rank cannot compute because its first micro-batch comes from the stages before
-/// it, and its last one goes back to them.
-double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t rank, double transfer) {
+/// Returns the least seconds that a rank cannot compute because its first micro-batch comes through the ranks
+/// before it, and the gradients of its last one go back through them. In the zero-bubble schedules, weights are
+/// left to do meanwhile.
+double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t rank, double transfer,
+                     bool is_split) {
   double seconds = 0;
   for (size_t before = 0; before < rank; ++before) {
     const auto& stage = ranks[before].front();
-    const double halves = stage.is_halved ? 0.5 : 1;
-    seconds += stage.forward.seconds() + halves * stage.backward.seconds() + 2 * transfer;
+    seconds += stage.forward.seconds() + transfer;
+    if (!is_split) seconds += stage.backward.seconds() + transfer;
   }
   return seconds;
 }
@@ -258,8 +260,9 @@ LayoutTime predict_layout_time(const PlannedModel& model, const PlannedCluster& 
   LayoutTime time = ranks[busiest];
   const double busy = time.seconds();
   if (layout.pipeline > 1 && is_bound) {
+    const bool is_split = layout.schedule.starts_with("zb");
     for (size_t rank = 0; rank < stages.size(); ++rank) {
-      const double least = ranks[rank].seconds() + least_waiting(seconds, rank, transfer);
+      const double least = ranks[rank].seconds() + least_waiting(seconds, rank, transfer, is_split);
       time.bubble = std::max(time.bubble, least - busy);
     }
   } else if (layout.pipeline > 1) {
