@@ -97,8 +97,8 @@ std::vector<Flag> plan_output_flags() {
 FlagTable plan_flags() {
   FlagTable table{.program = "plan",
                   .summary =
-                      "Predicts memory and time of a training in every layout: which ones fit, which is the "
-                      "fastest, and the flags that run it.",
+                      "Predicts memory and time of a training in every layout, and names the flags that run the "
+                      "fastest.",
                   .after = kExamples,
                   .alternatives = {{"global-batch-size", "tokens-per-step"}, {"gpu", "flops"}},
                   .needs = {{"efficiency", {"gpu"}}}};
