@@ -48,14 +48,12 @@ std::optional<std::string> refused_axis(const PlannedModel& model, const Planned
   }
   if (layout.context > 1) {
     if (model.sequence_length == 0) return "this model has no sequences to cut along context";
-    if (model.experts > 0) return "experts see whole sequences, which context cuts";
     if (layout.context > model.sequence_length) return "there are fewer tokens than context=" + number(layout.context);
   }
   if (layout.expert > 1) {
     if (model.experts % layout.expert != 0 || model.experts == 0)
       return "expert=" + number(layout.expert) + " does not divide the " + number(model.experts) + " experts";
-    if (layout.shard > 1 || layout.stage == 1 || layout.stage == 2)
-      return "with the axis expert, only stage 3 along it divides memory";
+    if (layout.stage == 3 && layout.shard > 1) return "with the axis expert, stage 3 divides memory along it";
   }
   return std::nullopt;
 }

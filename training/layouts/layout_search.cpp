@@ -55,11 +55,19 @@ class LayoutEnumeration {
         if ((inner > 1) == (stage > 0)) choose_micro_batches();
       }
       if (inner == 1 || planner_.model().experts == 0) continue;
-      layout_.shard = 1;
-      layout_.expert = inner;
+      divide_experts(replicas, inner);
+    }
+  }
+
+  /// Stages 1 and 2 are along "shard", or along "expert" without it, as is stage 3.
+  void divide_experts(int64_t replicas, int64_t experts) {
+    for (const int64_t shard : divisors_of(replicas / experts)) {
+      layout_.data = replicas / experts / shard;
+      layout_.shard = shard;
+      layout_.expert = experts;
       for (const int stage : choices_.stages) {
         layout_.stage = stage;
-        if (stage == 0 || stage == 3) choose_micro_batches();
+        if (shard > 1 ? stage == 1 || stage == 2 : true) choose_micro_batches();
       }
     }
   }

@@ -17,7 +17,7 @@ struct PlannedLayout {
   int64_t pipeline = 1;  ///< ranks with consecutive parts of the model
   int64_t context = 1;   ///< ranks with some tokens of each sequence
   int64_t tensor = 1;    ///< ranks with a part of each layer
-  /// Of the sharding, see ShardingOptions: along `shard`, or along `expert` if that has several ranks.
+  /// Of the sharding, see ShardingOptions: along `shard`, or else along `expert`. Experts are not divided.
   int stage = 0;
   int64_t micro_batches = 1;         ///< of each replica in a step
   bool recomputes = false;           ///< parts are computed again in backward
@@ -29,7 +29,7 @@ struct PlannedLayout {
   int64_t replicas() const { return data * shard * expert; }
   int64_t stages() const { return pipeline * stages_per_rank; }
   /// Returns the ranks that divide the state of the optimizer.
-  int64_t parts() const { return stage == 0 ? 1 : expert > 1 ? expert : shard; }
+  int64_t parts() const { return stage == 0 ? 1 : shard > 1 ? shard : expert; }
   /// Returns the axes with several ranks as the flag --mesh has them, such as "data=2,tensor=4"; "data=1" if
   /// there are none.
   std::string mesh() const;

@@ -32,6 +32,8 @@ struct PlannedWork {
 /// memory and time that an example takes. All bytes and operations are those of one example.
 struct PlannedPart {
   std::string name;                ///< such as "block"
+  /// By which a pipeline is cut into stages of equal cost; 0 in all parts: by the bytes of their parameters.
+  double stage_cost = 0;
   CutAmount elements{};             ///< of its parameters
   double expert_elements = 0;      ///< of parameters that the ranks along an axis "expert" share besides
   CutAmount largest_tensor{};       ///< elements of its largest parameter

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/models/gpt/gpt_flops.h"
+
 namespace lockstep::apps {
 namespace {
 
@@ -227,6 +229,9 @@ PlannedModel planned_gpt(const GptOptions& given, int64_t length, PlannedNumbers
   model.parts.push_back(0);
   model.parts.insert(model.parts.end(), static_cast<size_t>(options.num_layers), 1);
   model.parts.push_back(2);
+  const auto costs = gpt_block_flops(options, length);  // by which train_gpt cuts stages
+  for (size_t kind = 0; kind < model.kinds.size(); ++kind)
+    model.kinds[kind].stage_cost = kind == 0 ? costs.front() : kind == 1 ? costs[1] : costs.back();
   if (options.has_tied_head)
     model.shared_elements.cut = static_cast<double>(options.vocabulary_size * options.width);
   model.cut_sizes = {options.num_heads, options.num_key_value_heads, options.vocabulary_size};

@@ -47,7 +47,7 @@ AxisRanks along_axis(const PlannedCluster& cluster, const PlannedLayout& layout,
 }
 
 PlannedAxis sharded_axis(const PlannedLayout& layout) {
-  return layout.expert > 1 ? PlannedAxis::kExpert : PlannedAxis::kShard;
+  return layout.shard == 1 && layout.expert > 1 ? PlannedAxis::kExpert : PlannedAxis::kShard;
 }
 
 double sum_seconds(const AxisRanks& ranks, double bytes) {

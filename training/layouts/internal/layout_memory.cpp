@@ -9,7 +9,8 @@ namespace {
 
 /// A kind of part on a rank in a layout, in bytes of a micro-batch.
 struct KindBytes {
-  double parameters = 0;  // whole ones, of the rank's part of cut layers
+  double parameters = 0;  // of the rank's part of cut layers and experts
+  double dense = 0;       // of them, those that sharding divides
   double largest = 0;     // of its tensors
   double input = 0;
   double saved = 0;
@@ -39,6 +40,7 @@ class RankMemory {
     const auto bytes = static_cast<double>(training.parameter_bytes);
     for (const auto& kind : model.kinds) {
       kinds_.push_back({.parameters = bytes * elements_on_rank(kind, layout),
+                        .dense = bytes * dense_elements(kind, layout),
                         .largest = bytes * on_rank(kind.largest_tensor, 1),
                         .input = on_rank(kind.input, tokens),
                         .saved = on_rank(kind.saved, tokens) + on_rank(kind.fixed_saved, 1),
@@ -55,9 +57,9 @@ class RankMemory {
 
   LayoutMemory of(const std::vector<StageRange>& stages, const std::vector<AliveStages>& states) {
     sum_up_parameters(stages);
-    LayoutMemory kept{.parameters = layout_.stage == 3 ? parameters_ / parts_ : parameters_,
+    LayoutMemory kept{.parameters = layout_.stage == 3 ? divided_ : parameters_,
                       .gradients = kept_gradients(),
-                      .optimizer_state = static_cast<double>(training_.optimizer_states) * parameters_ / parts_,
+                      .optimizer_state = static_cast<double>(training_.optimizer_states) * divided_,
                       .communication = messages(stages),
                       .inputs = inputs_};
     std::vector<double> whole;
@@ -86,25 +88,30 @@ class RankMemory {
   const KindBytes& kind(size_t part) const { return kinds_[model_.parts[part]]; }
 
   void sum_up_parameters(const std::vector<StageRange>& stages) {
-    parameters_ = 0;
+    parameters_ = divided_ = 0;
     bool has_first = false, has_last = false;
     for (const auto& range : stages) {
-      for (size_t part = range.begin; part < range.end; ++part) parameters_ += kind(part).parameters;
+      for (size_t part = range.begin; part < range.end; ++part) {
+        parameters_ += kind(part).parameters;
+        divided_ += kind(part).parameters - kind(part).dense * (1 - 1 / parts_);
+      }
       has_first = has_first || range.begin == 0;
       has_last = has_last || range.end == model_.parts.size();
     }
-    if (has_first && has_last)
-      parameters_ -= static_cast<double>(training_.parameter_bytes) *
-                     model_.shared_elements.on_rank(layout_.tensor, false);
+    if (!has_first || !has_last) return;
+    const double shared =
+        static_cast<double>(training_.parameter_bytes) * model_.shared_elements.on_rank(layout_.tensor, false);
+    parameters_ -= shared;
+    divided_ -= shared / parts_;
   }
 
   /// Returns the gradients that are there all the time, in the last micro-batches at the latest.
   double kept_gradients() const {
     const bool has_sums = layout_.replicas() * layout_.context > 1;
-    const double summed = !has_sums ? 0 : layout_.stage >= 2 ? parameters_ / parts_ : parameters_;
+    const double summed = !has_sums ? 0 : layout_.stage >= 2 ? divided_ : parameters_;
     if (layout_.micro_batches == 1 && layout_.pipeline == 1) return summed;
     // Those of earlier micro-batches, besides the place of the sums.
-    return summed + (layout_.stage == 3 ? parameters_ / parts_ : parameters_);
+    return summed + (layout_.stage == 3 ? divided_ : parameters_);
   }
 
   /// Returns the bytes of activations and gradients that wait between two stages.
@@ -166,7 +173,7 @@ class RankMemory {
     }
     // The sums of late ones are done behind another unit, such as a head's behind its norm.
     if (has_units_ && part + 1 < range.end && !kind(part + 1).has_late_gradients)
-      memory.communication += kind(part + 1).parameters * (1 + 1 / parts_);
+      memory.communication += kind(part + 1).dense * (1 + 1 / parts_);
     if (layout_.stage != 2 || layout_.parts() == 1 || gradients.made + gradients.own == 0) return;
     // One bucket fills while the one before it is summed.
     const auto first = static_cast<double>(training_.first_bucket_bytes);
@@ -178,9 +185,9 @@ class RankMemory {
 
   /// Adds the parameters of the unit that computes and of the next one, whichever that is.
   void add_whole_units(const StageRange& range, size_t part, LayoutMemory& memory) const {
-    const double before = part > range.begin ? kind(part - 1).parameters : 0;
-    const double after = part + 1 < range.end ? kind(part + 1).parameters : 0;
-    memory.gathered_units = (kind(part).parameters + std::max(before, after)) / units_shared_by_;
+    const double before = part > range.begin ? kind(part - 1).dense : 0;
+    const double after = part + 1 < range.end ? kind(part + 1).dense : 0;
+    memory.gathered_units = (kind(part).dense + std::max(before, after)) / units_shared_by_;
   }
 
   const PlannedModel& model_;
@@ -192,6 +199,7 @@ class RankMemory {
   bool has_units_ = false;
   double units_shared_by_ = 1;
   double parameters_ = 0;  // of the rank at hand
+  double divided_ = 0;     // of them, this rank's part
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct KindSeconds {
   double context_forward = 0, context_backward = 0;
   double routed = 0;  // in each direction
   double parameters = 0;  // bytes
+  double dense = 0;       // of them, those that sharding divides
   double gather = 0;      // of its parameters, or the sums of its gradients
   bool is_recomputed = false;
 };
@@ -67,7 +68,8 @@ class StepSeconds {
       }
       if (layout.expert > 1 && kind.routed > 0) seconds.routed = 2 * exchange_seconds(experts, tokens_ * kind.routed);
       seconds.parameters = bytes * elements_on_rank(kind, layout);
-      if (layout.stage == 3 && layout.parts() > 1) seconds.gather = gather_seconds(shards, seconds.parameters);
+      seconds.dense = bytes * dense_elements(kind, layout);
+      if (layout.stage == 3 && layout.parts() > 1) seconds.gather = gather_seconds(shards, seconds.dense);
       seconds.is_recomputed = layout.recomputes && kind.is_recomputed;
       kinds_.push_back(seconds);
     }
@@ -110,16 +112,20 @@ class StepSeconds {
 
   /// Adds what comes after the micro-batches of a rank: sums that backward does not hide, and the optimizer.
   void end_step(const std::vector<StageRange>& ranges, double last_backward, LayoutTime& time) const {
-    double parameters = 0;
-    for (const auto& range : ranges)
-      for (size_t part = range.begin; part < range.end; ++part) parameters += kind(part).parameters;
+    double dense = 0, experts = 0;
+    for (const auto& range : ranges) {
+      for (size_t part = range.begin; part < range.end; ++part) {
+        dense += kind(part).dense;
+        experts += kind(part).parameters - kind(part).dense;
+      }
+    }
     const auto parts = static_cast<double>(layout_.parts());
-    time.sums = exposed_sums(parameters, last_backward);
+    time.sums = exposed_sums(dense, experts, last_backward);
     if ((layout_.stage == 1 || layout_.stage == 2) && parts > 1)
-      time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), parameters);
+      time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), dense);
     // Parameters are read and written, as is each state; gradients are read.
     const double touched = 3 + 2 * static_cast<double>(training_.optimizer_states);
-    time.optimizer = touched * parameters / parts / cluster_.bytes_per_second;
+    time.optimizer = touched * (dense / parts + experts) / cluster_.bytes_per_second;
   }
 
  private:
@@ -159,17 +165,17 @@ class StepSeconds {
 
   /// Returns how long the sums of a rank's gradients take after backward, whose buckets come evenly while it
   /// takes `backward` seconds.
-  double exposed_sums(double parameters, double backward) const {
-    if (parameters <= 0) return 0;
+  double exposed_sums(double dense, double experts, double backward) const {
+    if (dense + experts <= 0) return 0;
     const auto bucket_bytes = static_cast<double>(training_.bucket_bytes);
-    const double buckets = std::ceil(parameters / bucket_bytes);
-    const double each = sums_of(parameters / buckets);
+    const double buckets = std::ceil((dense + experts) / bucket_bytes);
+    const double each = sums_of(dense / buckets) + sums_of_experts(experts / buckets);
     const double all = buckets * each;
     const double last = std::max(backward / buckets + all, backward + each) - backward;
     return std::max(last, all * cluster_.taken_share);
   }
 
-  /// Of a bucket over all ranks that compute different examples or tokens.
+  /// Of a bucket of dense parameters over all ranks that compute different examples or tokens.
   double sums_of(double bytes) const {
     const auto shards = along_axis(cluster_, layout_, sharded_axis(layout_));
     const auto copies = along_axis(cluster_, layout_, PlannedAxis::kData);
@@ -185,7 +191,18 @@ class StepSeconds {
     } else {
       seconds += sum_seconds(shards, bytes);
     }
+    // Ranks along "expert" have the same dense parameters.
+    if (sharded_axis(layout_) != PlannedAxis::kExpert)
+      seconds += sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kExpert), left);
     return seconds + sum_seconds(copies, left) + sum_seconds(context, left);
+  }
+
+  /// The same of a bucket of experts, which the ranks along "expert" have different ones of.
+  double sums_of_experts(double bytes) const {
+    if (bytes <= 0) return 0;
+    return sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kShard), bytes) +
+           sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kData), bytes) +
+           sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kContext), bytes);
   }
 
   const PlannedModel& model_;

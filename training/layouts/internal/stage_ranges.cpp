@@ -53,9 +53,12 @@ std::vector<AliveStages> states_of(const PipelineSchedule& schedule, size_t rank
 
 }  // namespace
 
+double dense_elements(const PlannedPart& part, const PlannedLayout& layout) {
+  return part.elements.on_rank(layout.tensor, false);
+}
+
 double elements_on_rank(const PlannedPart& part, const PlannedLayout& layout) {
-  return part.elements.on_rank(layout.tensor, false) +
-         part.expert_elements / static_cast<double>(layout.expert);
+  return dense_elements(part, layout) + part.expert_elements / static_cast<double>(layout.expert);
 }
 
 int64_t steady_micro_batches(const PlannedLayout& layout) {
@@ -69,7 +72,12 @@ const std::vector<std::vector<StageRange>>& StagePlans::stages(const PlannedMode
   if (!ranks.empty()) return ranks;
   std::vector<double> costs;
   costs.reserve(model.parts.size());
-  for (const size_t kind : model.parts) costs.push_back(elements_on_rank(model.kinds[kind], layout));
+  const bool has_costs =
+      std::any_of(model.kinds.begin(), model.kinds.end(), [](const auto& kind) { return kind.stage_cost > 0; });
+  for (const size_t number : model.parts) {
+    const auto& kind = model.kinds[number];
+    costs.push_back(has_costs ? kind.stage_cost : elements_on_rank(kind, layout));
+  }
   const auto firsts = cut_into_stages(costs, static_cast<size_t>(layout.stages()));
   ranks.resize(static_cast<size_t>(layout.pipeline));
   for (size_t stage = 0; stage < firsts.size(); ++stage) {

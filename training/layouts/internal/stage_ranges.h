@@ -29,8 +29,8 @@ using AliveStages = std::vector<int64_t>;
 /// Cuts models into stages, and knows what schedules keep. Remembers results, as layouts share them.
 class StagePlans {
  public:
-  /// Returns the stages of each rank along the axis "pipeline", cut as PipelineStages cuts them: by the bytes
-  /// of their parameters.
+  /// Returns the stages of each rank along the axis "pipeline", cut as PipelineStages cuts them: the largest
+  /// cost is as small as possible.
   const std::vector<std::vector<StageRange>>& stages(const PlannedModel& model, const PlannedLayout& layout);
   /// Returns the most that the schedule keeps on a rank: of several states, none of which contains another.
   const std::vector<AliveStages>& alive(const PlannedLayout& layout, size_t rank);
@@ -46,7 +46,8 @@ class StagePlans {
   std::map<Schedule, PipelineSchedule> schedules_;
 };
 
-/// Returns the elements of a part's parameters on a rank.
+/// Returns the elements of a part's parameters on a rank, without and with its experts.
+double dense_elements(const PlannedPart& part, const PlannedLayout& layout);
 double elements_on_rank(const PlannedPart& part, const PlannedLayout& layout);
 
 /// Returns the micro-batches from which on a schedule repeats itself: more of them take as much longer as the
