@@ -1,16 +1,18 @@
+#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "lockstep/apps/plan/measured_rates.h"
 #include "lockstep/apps/plan/memory_chart.h"
 #include "lockstep/apps/plan/plan_flags.h"
 #include "lockstep/apps/plan/plan_json.h"
 #include "lockstep/apps/plan/plan_options.h"
 #include "lockstep/apps/plan/plan_report.h"
 #include "lockstep/apps/shared/exit_code.h"
+#include "lockstep/apps/shared/planning/measured_rates.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/torch_program.h"
+#include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/base/files/output_file.h"
 
 namespace lockstep::apps {
@@ -29,13 +31,12 @@ void write_files(const PlanOptions& options, const LayoutPlanner& planner, const
   if (!options.json.empty()) replace_file(options.json, plan_json(options, planner, search));
   if (options.svg.empty() || search.ranked.empty()) return;
   const auto& best = search.ranked.front().layout;
-  replace_file(options.svg,
-               memory_chart_svg({.title = "Memory of each device: " + best.mesh() + ", sharding " +
-                                          std::to_string(best.stage) +
-                                          (options.is_here ? "" : " (arithmetic)"),
-                                 .ranks = planner.memory_of_ranks(best),
-                                 .devices_per_stage = best.ranks() / best.pipeline,
-                                 .limit = planner.cluster().memory_bytes}));
+  replace_file(options.svg, memory_chart_svg({.title = "Memory of each device: " + best.mesh() +
+                                                       ", sharding " + std::to_string(best.stage) +
+                                                       (options.is_here ? "" : " (arithmetic)"),
+                                              .ranks = planner.memory_of_ranks(best),
+                                              .devices_per_stage = best.ranks() / best.pipeline,
+                                              .limit = planner.cluster().memory_bytes}));
 }
 
 int run_action(const std::string& program, const std::vector<std::string>& arguments) {
@@ -51,7 +52,9 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
   complete_cluster(options);
   const LayoutPlanner planner(planned_gpt(options.model, options.sequence_length, options.numbers),
                               options.cluster, options.training);
+  const auto began = std::chrono::steady_clock::now();
   const LayoutSearch search = search_layouts(planner, options.search);
+  options.search_seconds = measurement::seconds_since(began);
   print(plan_report(options, search));
   write_files(options, planner, search);
   return static_cast<int>(search.ranked.empty() ? ExitCode::kResources : ExitCode::kOk);

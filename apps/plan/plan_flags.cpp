@@ -39,7 +39,8 @@ std::vector<Flag> planned_model_flags() {
     for (const auto name : kLeftOut) is_left_out = is_left_out || flag.name == name;
     if (!is_left_out) flags.push_back(std::move(flag));
   }
-  flags.push_back({"Model", "vocabulary-size", "N", "Tokens of the vocabulary (default: those of the model, or 32000 for gpt)"});
+  flags.push_back({"Model", "vocabulary-size", "N",
+                   "Tokens of the vocabulary (default: those of the model, or 32000 for gpt)"});
   flags.push_back({"Model", "sequence-length", "N",
                    "Tokens in a sequence (default: the model's longest, up to 1024, or 1024 for gpt)"});
   return flags;
@@ -73,8 +74,8 @@ std::vector<Flag> machine_flags() {
        "machines 2TB/s)"},
       {"Machine", "operator-time", "TIME",
        "Time that each operator takes at least (default: measured here; of other machines 5us)"},
-      {"Machine", "link", "RATE",
-       "Rate of a device to other machines, in each direction, such as 400Gbit/s", "200Gbit/s"},
+      {"Machine", "link", "RATE", "Rate of a device to other machines, in each direction, such as 400Gbit/s",
+       "200Gbit/s"},
       {"Machine", "link-latency", "TIME", "Time of a message between machines, besides its bytes", "10us"},
       {"Machine", "link-within", "RATE",
        "Rate between two devices of a machine (default: of this machine, a quarter of --memory-bandwidth; of "
@@ -95,17 +96,19 @@ std::vector<Flag> plan_output_flags() {
 }  // namespace
 
 FlagTable plan_flags() {
-  FlagTable table{.program = "plan",
-                  .summary =
-                      "Predicts memory and time of a training in every layout, and names the flags that run the "
-                      "fastest.",
-                  .after = kExamples,
-                  .alternatives = {{"global-batch-size", "tokens-per-step"}, {"gpu", "flops"}},
-                  .needs = {{"efficiency", {"gpu"}}}};
+  FlagTable table{
+      .program = "plan",
+      .summary =
+          "Predicts memory and time of a training in every layout, and names the flags that run the "
+          "fastest.",
+      .after = kExamples,
+      .alternatives = {{"global-batch-size", "tokens-per-step"}, {"gpu", "flops"}},
+      .needs = {{"efficiency", {"gpu"}}}};
   for (auto group : {planned_model_flags(), planned_training_flags(), machine_flags(), plan_output_flags()})
     for (auto& flag : group) table.flags.push_back(std::move(flag));
   table.flags.push_back({"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction});
-  table.flags.push_back({"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction});
+  table.flags.push_back(
+      {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction});
   return table;
 }
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/apps/plan/plan_report.h"
 #include "lockstep/apps/plan/training_command.h"
+#include "lockstep/apps/shared/planning/layout_flags.h"
 
 namespace lockstep::apps {
 namespace {
@@ -26,7 +27,7 @@ Json layout_json(const PlanOptions& options, const PlannedLayout& layout) {
   return {{"mesh", layout.mesh()},
           {"sharding", layout.stage},
           {"micro_batches", layout.micro_batches},
-          {"micro_batch_size", micro_batch_size(options, layout)},
+          {"micro_batch_size", micro_batch_size(options.training.global_batch, layout)},
           {"recompute", layout.recomputes},
           {"schedule", layout.pipeline > 1 ? Json(layout.schedule) : Json()},
           {"stages_per_rank", layout.stages_per_rank},
@@ -43,7 +44,8 @@ Json memory_json(const LayoutMemory& memory) {
 Json choice_json(const PlanOptions& options, const LayoutPlanner& planner, const PlannedChoice& choice) {
   Json json = layout_json(options, choice.layout);
   json["memory"] = memory_json(choice.memory);
-  for (const auto& rank : planner.memory_of_ranks(choice.layout)) json["memory_of_stages"].push_back(memory_json(rank));
+  for (const auto& rank : planner.memory_of_ranks(choice.layout))
+    json["memory_of_stages"].push_back(memory_json(rank));
   json["seconds"] = choice.time.seconds();
   json["time"] = parts_json(time_parts(choice.time));
   return json;
@@ -53,7 +55,8 @@ Json unfit_json(const PlanOptions& options, const UnfitLayout& unfit) {
   Json json = layout_json(options, unfit.layout);
   json["memory"] = memory_json(unfit.memory);
   json["least_seconds"] = unfit.least_seconds;
-  json["change"] = unfit.change ? Json(changed_flags(options, unfit.layout, *unfit.change)) : Json();
+  json["change"] =
+      unfit.change ? Json(changed_flags(options.training.global_batch, unfit.layout, *unfit.change)) : Json();
   return json;
 }
 

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "lockstep/apps/plan/plan_flags.h"
-#include "lockstep/apps/plan/quantity.h"
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/train_gpt/options/gpt_command_line.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/measurement/gpu_peak.h"
@@ -79,9 +79,10 @@ void read_planned_model(const Arguments& given, PlanOptions& options) {
   options.model = model_to_train(work, base, work.vocabulary_size != 0 ? work.vocabulary_size : usual);
   if (name != kGptModel && name != kSmallModel) options.model_flags = {"--model", name};
   constexpr std::array<std::string_view, 14> kFlags{
-      "family",         "layers",         "hidden",          "heads",       "kv-heads",
-      "mlp-hidden",     "experts",        "experts-per-token", "shared-experts", "expert-capacity",
-      "sequence-length", "dropout",       "vocabulary-size", "precision"};
+      "family",          "layers",          "hidden",          "heads",
+      "kv-heads",        "mlp-hidden",      "experts",         "experts-per-token",
+      "shared-experts",  "expert-capacity", "sequence-length", "dropout",
+      "vocabulary-size", "precision"};
   for (const auto flag : kFlags) {
     const std::string spelled(flag);
     if (!given.has(spelled)) continue;
@@ -91,11 +92,13 @@ void read_planned_model(const Arguments& given, PlanOptions& options) {
 }
 
 void read_planned_training(const Arguments& given, PlanOptions& options) {
-  options.training.global_batch = given.integer("global-batch-size", kNumbers, GptTrainOptions().global_batch_size);
+  options.training.global_batch =
+      given.integer("global-batch-size", kNumbers, GptTrainOptions().global_batch_size);
   if (given.has("tokens-per-step")) {
     const int64_t tokens = given.integer("tokens-per-step", {.least = 1, .most = 1'000'000'000'000}, 1);
     if (tokens % options.sequence_length != 0)
-      given.refuse("tokens-per-step", fmt::format("a multiple of the sequence length {}", options.sequence_length));
+      given.refuse("tokens-per-step",
+                   fmt::format("a multiple of the sequence length {}", options.sequence_length));
     options.training.global_batch = tokens / options.sequence_length;
   }
   const PrecisionKind precision = read_precision(given, PrecisionKind::kFloat32);
@@ -116,7 +119,8 @@ double flops_of_flags(const Arguments& given) {
   const auto precision = read_precision(given, PrecisionKind::kFloat32);
   const auto peak = measurement::gpu_peak_flops(given.text("gpu"), matrix_numbers_of(precision));
   if (!peak)
-    given.refuse("gpu", fmt::format("a GPU with a known speed for {}; --flops takes any", precision_name(precision)));
+    given.refuse(
+        "gpu", fmt::format("a GPU with a known speed for {}; --flops takes any", precision_name(precision)));
   constexpr double kReached = 0.5;
   return *peak * given.factor("efficiency", kReached);
 }
@@ -134,19 +138,19 @@ void read_machine(const Arguments& given, PlanOptions& options) {
     cluster.memory_bytes = memory - reserve;
   }
   constexpr int64_t kUsualDevices = 8;
-  cluster.devices_per_machine =
-      options.is_here && !given.has("gpus-per-machine") ? cluster.devices
-                                                        : given.integer("gpus-per-machine", kDevices, kUsualDevices);
+  cluster.devices_per_machine = options.is_here && !given.has("gpus-per-machine")
+                                    ? cluster.devices
+                                    : given.integer("gpus-per-machine", kDevices, kUsualDevices);
   cluster.devices_per_machine = std::min(cluster.devices_per_machine, cluster.devices);
   if (cluster.devices % cluster.devices_per_machine != 0)
-    given.refuse_together(given.has("devices") ? "devices" : "gpus-per-machine",
-                          fmt::format("expected a multiple of the {} of --gpus-per-machine",
-                                      cluster.devices_per_machine));
+    given.refuse_together(
+        given.has("devices") ? "devices" : "gpus-per-machine",
+        fmt::format("expected a multiple of the {} of --gpus-per-machine", cluster.devices_per_machine));
   constexpr double kMachineLatency = 10e-6, kLocalLatency = 5e-6, kOperator = 5e-6;
   constexpr double kLink = 25e9, kLocalLink = 200e9, kBandwidth = 2e12;
-  cluster.between = {quantity_of(given, "link-latency", parse_seconds, kMachineLatency),
-                     quantity_of(given, "link", parse_byte_rate, kLink) *
-                         static_cast<double>(cluster.devices_per_machine)};
+  cluster.between = {
+      quantity_of(given, "link-latency", parse_seconds, kMachineLatency),
+      quantity_of(given, "link", parse_byte_rate, kLink) * static_cast<double>(cluster.devices_per_machine)};
   cluster.within = {quantity_of(given, "link-within-latency", parse_seconds, kLocalLatency),
                     quantity_of(given, "link-within", parse_byte_rate, options.is_here ? 0 : kLocalLink)};
   cluster.bytes_per_second =
@@ -155,7 +159,8 @@ void read_machine(const Arguments& given, PlanOptions& options) {
       quantity_of(given, "operator-time", parse_seconds, options.is_here ? 0 : kOperator);
   cluster.flops_per_second = options.is_here ? 0 : flops_of_flags(given);
   if (!options.is_here && memory == 0)
-    throw UsageError("--memory: expected the memory of a device, such as 80GiB, for machines that are not here");
+    throw UsageError(
+        "--memory: expected the memory of a device, such as 80GiB, for machines that are not here");
 }
 
 }  // namespace

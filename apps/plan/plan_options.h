@@ -21,7 +21,8 @@ struct PlanOptions {
   PlannedCluster cluster;  ///< of this machine: only the number of devices, and the memory if it is given
   bool is_here = true;     ///< whether the machine is this one, whose rates are measured
   SearchOptions search;
-  std::string json, svg;   ///< paths; empty: none
+  double search_seconds = 0;  ///< that the search has taken
+  std::string json, svg;      ///< paths; empty: none
 };
 
 struct PlanCommandLine {

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 
-#include "lockstep/apps/plan/quantity.h"
 #include "lockstep/apps/plan/training_command.h"
+#include "lockstep/apps/shared/planning/layout_flags.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/models/gpt/gpt_flops.h"
 
 namespace lockstep::apps {
@@ -44,7 +45,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, const std
     std::string line;
     for (size_t i = 0; i < row.size(); ++i)
       line += "  " + (is_number[i] ? fmt::format("{:>{}}", row[i], widths[i])
-                                                    : fmt::format("{:<{}}", row[i], widths[i]));
+                                   : fmt::format("{:<{}}", row[i], widths[i]));
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
@@ -66,18 +67,20 @@ std::string head_text(const PlanOptions& options, const LayoutSearch& search) {
                       gibibytes_text(cluster.memory_bytes), cluster.flops_per_second / 1e12);
   text += options.is_here ? "rates     measured just now\n"
                           : "rates     given by flags: this plan is arithmetic, nothing of it was measured\n";
-  return text + fmt::format("layouts   {} tried, {} fit\n", search.num_candidates, search.num_fit);
+  return text + fmt::format("layouts   {} tried in {}, {} fit\n", search.num_candidates,
+                            seconds_of(options.search_seconds), search.num_fit);
 }
 
 std::string ranking_text(const PlanOptions& options, const LayoutSearch& search) {
-  std::vector<std::vector<std::string>> rows{{"#", "mesh", "sharding", "micro-batches", "schedule", "recompute",
-                                              "memory", "step", "tokens/s", "TFLOP/s"}};
+  std::vector<std::vector<std::string>> rows{{"#", "mesh", "sharding", "micro-batches", "schedule",
+                                              "recompute", "memory", "step", "tokens/s", "TFLOP/s"}};
   const double flops = gpt_training_flops(options.model, options.sequence_length) * tokens_per_step(options) /
                        static_cast<double>(options.cluster.devices);
   for (size_t i = 0; i < search.ranked.size(); ++i) {
     const auto& [layout, memory, time] = search.ranked[i];
     rows.push_back({fmt::format("{}", i + 1), layout.mesh(), fmt::format("{}", layout.stage),
-                    fmt::format("{} x {}", layout.micro_batches, micro_batch_size(options, layout)),
+                    fmt::format("{} x {}", layout.micro_batches,
+                                micro_batch_size(options.training.global_batch, layout)),
                     schedule_of(layout), layout.recomputes ? "blocks" : "-", gibibytes_text(memory.peak()),
                     seconds_of(time.seconds()),
                     fmt::format("{:.3g}", tokens_per_step(options) / time.seconds()),
@@ -91,7 +94,8 @@ template <typename Text>
 std::string parts_text(const std::vector<std::pair<std::string, double>>& parts, const Text& text) {
   auto sorted = parts;
   std::erase_if(sorted, [](const auto& part) { return part.second <= 0; });
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> words;
   for (const auto& [name, value] : sorted) words.push_back(name + " " + text(value));
   return fmt::format("{}", fmt::join(words, ", "));
@@ -119,7 +123,8 @@ std::string wrapped(const std::string& first, const std::string& text, size_t in
 std::string command_text(const std::string& command) {
   std::string text = wrapped("  ", command, 4);
   text.pop_back();
-  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3)) text.replace(at, 1, " \\\n");
+  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3))
+    text.replace(at, 1, " \\\n");
   return text + "\n";
 }
 
@@ -144,8 +149,9 @@ std::string largest_part(const LayoutMemory& memory) {
 }
 
 std::string layout_text(const PlanOptions& options, const PlannedLayout& layout) {
-  std::string text = fmt::format("{}, sharding {}, {} x {}", layout.mesh(), layout.stage, layout.micro_batches,
-                                 micro_batch_size(options, layout));
+  std::string text =
+      fmt::format("{}, sharding {}, {} x {}", layout.mesh(), layout.stage, layout.micro_batches,
+                  micro_batch_size(options.training.global_batch, layout));
   if (layout.pipeline > 1) text += ", " + schedule_of(layout);
   return text + (layout.recomputes ? ", recomputing" : "");
 }
@@ -155,34 +161,43 @@ std::string unfit_text(const PlanOptions& options, const LayoutSearch& search) {
   std::string text = fmt::format("\nThe fastest of those that do not fit into {}\n",
                                  gibibytes_text(options.cluster.memory_bytes));
   for (const auto& unfit : search.unfit) {
-    text += wrapped("  ", fmt::format("{}: at least {}, but needs {}, most of it for {}{}",
-                                layout_text(options, unfit.layout), seconds_of(unfit.least_seconds),
-                                gibibytes_text(unfit.memory.peak()), largest_part(unfit.memory),
-                                unfit.change ? fmt::format(". It fits with {}",
-                                                           changed_flags(options, unfit.layout, *unfit.change))
-                                             : ""),
-                    4);
+    text += wrapped(
+        "  ",
+        fmt::format(
+            "{}: at least {}, but needs {}, most of it for {}{}", layout_text(options, unfit.layout),
+            seconds_of(unfit.least_seconds), gibibytes_text(unfit.memory.peak()), largest_part(unfit.memory),
+            unfit.change ? fmt::format(". It fits with {}", changed_flags(options.training.global_batch,
+                                                                          unfit.layout, *unfit.change))
+                         : ""),
+        4);
   }
   return text;
 }
 
 std::string nothing_fits_text(const PlanOptions& options, const LayoutSearch& search) {
-  if (!search.smallest) return "\nNo layout: the devices, the batch and the model's sizes do not go together.\n";
+  if (!search.smallest)
+    return "\nNo layout: the devices, the batch and the model's sizes do not go together.\n";
   const auto& smallest = *search.smallest;
-  return "\n" + wrapped("", fmt::format("No layout fits. The one that needs least is {}: {} on each device, most of it "
-                                    "for {}. More devices, or fewer sequences in a step, need less.",
-                                    layout_text(options, smallest.layout), gibibytes_text(smallest.memory.peak()),
-                                    largest_part(smallest.memory)),
-                        0);
+  return "\n" +
+         wrapped("",
+                 fmt::format("No layout fits. The one that needs least is {}: {} on each device, most of it "
+                             "for {}. More devices, or fewer sequences in a step, need less.",
+                             layout_text(options, smallest.layout), gibibytes_text(smallest.memory.peak()),
+                             largest_part(smallest.memory)),
+                 0);
 }
 
 }  // namespace
 
 std::vector<std::pair<std::string, double>> memory_parts(const LayoutMemory& memory) {
-  return {{"parameters", memory.parameters},       {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer_state},   {"activations", memory.activations},
-          {"buckets", memory.buckets},             {"gathered units", memory.gathered_units},
-          {"communication", memory.communication}, {"inputs", memory.inputs}};
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer_state},
+          {"activations", memory.activations},
+          {"buckets", memory.buckets},
+          {"gathered units", memory.gathered_units},
+          {"communication", memory.communication},
+          {"inputs", memory.inputs}};
 }
 
 std::vector<std::pair<std::string, double>> time_parts(const LayoutTime& time) {

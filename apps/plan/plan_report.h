@@ -13,8 +13,8 @@ std::vector<std::pair<std::string, double>> memory_parts(const LayoutMemory& mem
 /// Returns the parts of a time with their names, in seconds.
 std::vector<std::pair<std::string, double>> time_parts(const LayoutTime& time);
 
-/// Returns what `plan` prints: the ranked layouts, the parts of the fastest one and the flags that run it, and
-/// why faster ones do not fit. If none fits, what would.
+/// Returns what `plan` prints: the ranked layouts, the parts of the fastest one and the flags that run it,
+/// and why faster ones do not fit. If none fits, what would.
 std::string plan_report(const PlanOptions& options, const LayoutSearch& search);
 
 }  // namespace lockstep::apps

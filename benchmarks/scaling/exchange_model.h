@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "lockstep/training/layouts/all_reduce_model.h"
 #include "lockstep/benchmarks/scaling/line_fit.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
 #include "lockstep/runtime/exchange/algorithm_choice.h"
+#include "lockstep/training/layouts/all_reduce_model.h"
 
 namespace lockstep::benchmarks {
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/training/layouts/all_reduce_model.h"
 #include "lockstep/benchmarks/scaling/exchange_model.h"
 #include "lockstep/benchmarks/scaling/line_fit.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
+#include "lockstep/training/layouts/all_reduce_model.h"
 
 namespace lockstep::benchmarks {
 

@@ -48,8 +48,8 @@ struct LayoutTime {
   }
 };
 
-/// Predicts memory and time of a training in any layout: arithmetic on the parts of the model and the rates of
-/// the devices and links, which takes microseconds.
+/// Predicts memory and time of a training in any layout: arithmetic on the parts of the model and the rates
+/// of the devices and links, which takes microseconds.
 ///
 /// Memory follows the formulas of predict_memory() for what is kept, and the pipeline's schedule for the
 /// activations of its micro-batches. Time is that of the model's operations at the devices' rates, of
@@ -61,9 +61,9 @@ struct LayoutTime {
 ///
 /// Example:
 ///
-///     LayoutPlanner planner(planned_model(record), {.devices = 4, .flops_per_second = 1e13}, {.global_batch = 64});
-///     const PlannedLayout layout{.shard = 4, .stage = 2, .micro_batches = 2};
-///     std::cout << planner.memory(layout).peak() << " bytes, " << planner.time(layout).seconds() << " s\n";
+///     LayoutPlanner planner(planned_model(record), {.devices = 4, .flops_per_second = 1e13}, {.global_batch
+///     = 64}); const PlannedLayout layout{.shard = 4, .stage = 2, .micro_batches = 2}; std::cout <<
+///     planner.memory(layout).peak() << " bytes, " << planner.time(layout).seconds() << " s\n";
 class LayoutPlanner {
  public:
   /// Throws InvalidArgument for a model without parts, numbers below 1, and rates that are not above 0.

@@ -188,11 +188,23 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   return search;
 }
 
+std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout) {
+  std::vector<Candidate> fit;
+  for_each_layout(planner, {}, [&](const PlannedLayout& other) {
+    const LayoutMemory memory = planner.memory(other);
+    if (memory.peak() <= planner.cluster().memory_bytes)
+      fit.push_back({other, memory, planner.least_seconds(other)});
+  });
+  std::stable_sort(fit.begin(), fit.end(),
+                   [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; });
+  return nearest(layout, fit);
+}
+
 int num_changes(const PlannedLayout& a, const PlannedLayout& b) {
   int changes = 0;
-  for (const auto axis : {&PlannedLayout::data, &PlannedLayout::shard, &PlannedLayout::expert,
-                          &PlannedLayout::pipeline, &PlannedLayout::context, &PlannedLayout::tensor,
-                          &PlannedLayout::micro_batches})
+  for (const auto axis :
+       {&PlannedLayout::data, &PlannedLayout::shard, &PlannedLayout::expert, &PlannedLayout::pipeline,
+        &PlannedLayout::context, &PlannedLayout::tensor, &PlannedLayout::micro_batches})
     changes += a.*axis != b.*axis ? 1 : 0;
   changes += a.stage != b.stage ? 1 : 0;
   changes += a.recomputes != b.recomputes ? 1 : 0;

@@ -33,7 +33,7 @@ struct PlannedChoice {
 struct UnfitLayout {
   PlannedLayout layout;
   LayoutMemory memory;
-  double least_seconds = 0;              ///< that a step would take at least
+  double least_seconds = 0;               ///< that a step would take at least
   std::optional<PlannedLayout> change{};  ///< that fits with the fewest changes, and of those the fastest
 };
 
@@ -59,8 +59,8 @@ struct SearchOptions {
 void for_each_layout(const LayoutPlanner& planner, const LayoutChoices& choices,
                      const std::function<void(const PlannedLayout&)>& visit);
 
-/// Predicts all layouts, drops those that do not fit, and ranks the others by the time of a step; equally fast
-/// ones by their memory. Only layouts that may be among the first are simulated.
+/// Predicts all layouts, drops those that do not fit, and ranks the others by the time of a step; equally
+/// fast ones by their memory. Only layouts that may be among the first are simulated.
 ///
 /// Throws InvalidArgument for `most_ranked` of 0, and as make_pipeline_schedule() for unknown schedules.
 ///
@@ -69,6 +69,10 @@ void for_each_layout(const LayoutPlanner& planner, const LayoutChoices& choices,
 ///     for (const auto& choice : search_layouts(planner).ranked)
 ///       std::cout << choice.layout.mesh() << ": " << choice.time.seconds() << " s\n";
 LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& options = {});
+
+/// Returns the layout that fits with the fewest changes of this one, and of those the fastest; nullopt if
+/// none fits.
+std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout);
 
 /// Returns the number of settings in which two layouts differ: axes, stage, micro-batches, recomputation and
 /// schedule.

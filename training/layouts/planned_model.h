@@ -22,41 +22,41 @@ struct CutAmount {
 
 /// What a device does for a part of a model, forward or backward.
 struct PlannedWork {
-  CutAmount flops{};      ///< of matrix products, convolutions and attention, for an example
-  CutAmount bytes{};      ///< that all other operators read and write, for an example
-  CutAmount fixed_bytes{}; ///< the same, whatever the examples, such as weights that are cast
-  double operators = 0;  ///< how many are called, whatever the examples
+  CutAmount flops{};        ///< of matrix products, convolutions and attention, for an example
+  CutAmount bytes{};        ///< that all other operators read and write, for an example
+  CutAmount fixed_bytes{};  ///< the same, whatever the examples, such as weights that are cast
+  double operators = 0;     ///< how many are called, whatever the examples
 };
 
 /// A part of a model that is called once in forward, such as a transformer's block: its parameters, and the
 /// memory and time that an example takes. All bytes and operations are those of one example.
 struct PlannedPart {
-  std::string name;                ///< such as "block"
+  std::string name;  ///< such as "block"
   /// By which a pipeline is cut into stages of equal cost; 0 in all parts: by the bytes of their parameters.
   double stage_cost = 0;
-  CutAmount elements{};             ///< of its parameters
-  double expert_elements = 0;      ///< of parameters that the ranks along an axis "expert" share besides
-  CutAmount largest_tensor{};       ///< elements of its largest parameter
-  CutAmount input{};                ///< bytes that it gets from the part before it
-  CutAmount saved{};                ///< bytes that forward keeps for backward, with its input
-  CutAmount fixed_saved{};          ///< the same, whatever the examples, such as weights of another dtype
-  CutAmount forward_extra{};        ///< most bytes that are there besides `saved` while it goes forward
-  CutAmount backward_extra{};       ///< most bytes that are there besides `saved` while it goes backward
+  CutAmount elements{};        ///< of its parameters
+  double expert_elements = 0;  ///< of parameters that the ranks along an axis "expert" share besides
+  CutAmount largest_tensor{};  ///< elements of its largest parameter
+  CutAmount input{};           ///< bytes that it gets from the part before it
+  CutAmount saved{};           ///< bytes that forward keeps for backward, with its input
+  CutAmount fixed_saved{};     ///< the same, whatever the examples, such as weights of another dtype
+  CutAmount forward_extra{};   ///< most bytes that are there besides `saved` while it goes forward
+  CutAmount backward_extra{};  ///< most bytes that are there besides `saved` while it goes backward
   /// Whether the gradients of its parameters come after that moment, such as those of a head behind a loss.
   bool has_late_gradients = false;
   PlannedWork forward{}, backward{};
-  bool is_recomputed = false;      ///< if a layout computes again
-  double summed_forward = 0;       ///< bytes that ranks along an axis "tensor" sum up in forward
-  double summed_backward = 0;      ///< and in backward
-  double keys_and_values = 0;      ///< bytes that ranks along an axis "context" pass on to each other
-  double routed = 0;               ///< bytes of tokens on their way to their experts
+  bool is_recomputed = false;  ///< if a layout computes again
+  double summed_forward = 0;   ///< bytes that ranks along an axis "tensor" sum up in forward
+  double summed_backward = 0;  ///< and in backward
+  double keys_and_values = 0;  ///< bytes that ranks along an axis "context" pass on to each other
+  double routed = 0;           ///< bytes of tokens on their way to their experts
 };
 
 /// A model as its parts, from which plans of any layout are arithmetic: planned_model() makes one of a
 /// recorded step.
 struct PlannedModel {
   std::vector<PlannedPart> kinds;  ///< parts that differ
-  std::vector<size_t> parts{};      ///< the kind of each part, in the order of forward
+  std::vector<size_t> parts{};     ///< the kind of each part, in the order of forward
   double input_bytes = 0;          ///< of an example
   /// Elements of the first part that the last one uses, too, such as a table of embeddings. A rank with both
   /// has them once.

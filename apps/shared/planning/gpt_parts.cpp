@@ -199,8 +199,7 @@ class GptParts {
   void add_dropout(PlannedPart& part) const {
     // A mask of a byte for each number; attention keeps all weights, and its products are no fused ones.
     if (options_.residual_dropout > 0) part.saved.between += 2 * tokens_ * width_;
-    if (options_.attention_dropout > 0)
-      part.saved.cut += tokens_ * tokens_ * heads_ * (2 * narrow_ + 1);
+    if (options_.attention_dropout > 0) part.saved.cut += tokens_ * tokens_ * heads_ * (2 * narrow_ + 1);
   }
 
   const GptOptions& options_;
@@ -218,7 +217,8 @@ int64_t parameter_bytes(PlannedNumbers numbers) {
 
 PlannedModel planned_gpt(const GptOptions& given, int64_t length, PlannedNumbers numbers) {
   if (length < 1)
-    throw std::invalid_argument("[planned_gpt] expected a length of 1 or more, but got " + std::to_string(length));
+    throw std::invalid_argument("[planned_gpt] expected a length of 1 or more, but got " +
+                                std::to_string(length));
   const GptOptions options = complete_gpt_options(given);
   const GptParts parts(options, length, numbers);
   constexpr double kTokenBytes = 8;

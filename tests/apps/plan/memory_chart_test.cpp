@@ -17,9 +17,11 @@ constexpr double kGibibyte = 1024.0 * 1024 * 1024;
 
 /// Widths of the parts of one kind, in order.
 std::vector<double> widths_of(const std::string& svg, const std::string& style) {
-  const std::regex bar("<rect class=\"" + style + "\" x=\"[^\"]*\" y=\"[^\"]*\" width=\"([^\"]*)\" height=\"17\"");
+  const std::regex bar("<rect class=\"" + style +
+                       "\" x=\"[^\"]*\" y=\"[^\"]*\" width=\"([^\"]*)\" height=\"17\"");
   std::vector<double> widths;
-  for (auto found = std::sregex_iterator(svg.begin(), svg.end(), bar); found != std::sregex_iterator(); ++found)
+  for (auto found = std::sregex_iterator(svg.begin(), svg.end(), bar); found != std::sregex_iterator();
+       ++found)
     widths.push_back(std::stod((*found)[1]));
   return widths;
 }

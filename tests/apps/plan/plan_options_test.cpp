@@ -38,8 +38,9 @@ TEST(PlanOptions, PlanTheModelThatTrainGptTrains) {
 }
 
 TEST(PlanOptions, MakeAModelOfSizes) {
-  const auto options = planned_by({"--model", "gpt", "--family", "gpt2", "--layers", "96", "--hidden", "12288", "--heads",
-                                   "96", "--vocabulary-size", "50257", "--sequence-length", "2048"});
+  const auto options =
+      planned_by({"--model", "gpt", "--family", "gpt2", "--layers", "96", "--hidden", "12288", "--heads",
+                  "96", "--vocabulary-size", "50257", "--sequence-length", "2048"});
   // GPT-3 without a head of its own has 174.6 billion; --family gpt2 ties it.
   EXPECT_NEAR(static_cast<double>(num_gpt_parameters(options.model)), 174.6e9, 0.1e9);
   EXPECT_EQ(options.sequence_length, 2048);
@@ -54,8 +55,8 @@ TEST(PlanOptions, CountTokensOfAStep) {
 }
 
 TEST(PlanOptions, DescribeOtherMachines) {
-  const auto options = planned_by({"--devices", "64", "--memory", "80GiB", "--gpu", "H100", "--link", "400Gbit/s",
-                                   "--precision", "bfloat16", "--efficiency", "0.4"});
+  const auto options = planned_by({"--devices", "64", "--memory", "80GiB", "--gpu", "H100", "--link",
+                                   "400Gbit/s", "--precision", "bfloat16", "--efficiency", "0.4"});
   constexpr double kGibibyte = 1024.0 * 1024 * 1024;
   EXPECT_FALSE(options.is_here);
   EXPECT_EQ(options.cluster.devices, 64);
@@ -76,7 +77,8 @@ TEST(PlanOptions, LeaveThisMachineToMeasurements) {
 TEST(PlanOptions, RefuseWhatIsMissing) {
   expect_refused({"--gpu", "H100", "--devices", "8"}, "--memory");
   expect_refused({"--gpu", "Voodoo", "--memory", "8GiB"}, "a GPU with a known speed");
-  expect_refused({"--gpu", "H100", "--memory", "80GiB", "--devices", "12"}, "a multiple of the 8 of --gpus-per-machine");
+  expect_refused({"--gpu", "H100", "--memory", "80GiB", "--devices", "12"},
+                 "a multiple of the 8 of --gpus-per-machine");
   expect_refused({"--gpu", "H100", "--flops", "1T", "--memory", "8GiB"}, "--flops");
   expect_refused({"--memory", "8GiB", "--reserve", "9GiB"}, "less than --memory");
   expect_refused({"--model", "gpt3"}, "gpt2");

@@ -19,13 +19,14 @@ PlannedModel model_of_parameters(double elements, size_t parts) {
   return {.kinds = {part}, .parts = std::vector<size_t>(parts, 0)};
 }
 
-// The figures of Rajbhandari et al., "ZeRO", 2020, figure 1: 7.5 billion parameters, 64 devices, parameters and
-// gradients of 2 bytes, and 12 bytes of state. Buckets and units come on top here.
+// The figures of Rajbhandari et al., "ZeRO", 2020, figure 1: 7.5 billion parameters, 64 devices, parameters
+// and gradients of 2 bytes, and 12 bytes of state. Buckets and units come on top here.
 TEST(LayoutMemory, DividesParametersAsZeroDoes) {
   const LayoutPlanner planner(model_of_parameters(7.5e9, 1000), {.devices = 64},
                               {.global_batch = 64, .parameter_bytes = 2, .optimizer_states = 6});
   const auto gigabytes = [&](int stage) {
-    const PlannedLayout layout = stage == 0 ? PlannedLayout{.data = 64} : PlannedLayout{.shard = 64, .stage = stage};
+    const PlannedLayout layout =
+        stage == 0 ? PlannedLayout{.data = 64} : PlannedLayout{.shard = 64, .stage = stage};
     const auto memory = planner.memory(layout);
     return (memory.parameters + memory.gradients + memory.optimizer_state) / 1e9;
   };
@@ -53,7 +54,8 @@ TEST(LayoutMemory, OfHybridShardingIsThatOfTheInnerAxis) {
 }
 
 TEST(LayoutMemory, OfBucketsAndUnitsIsThatOfTwo) {
-  const LayoutPlanner planner(model_of_parameters(1e9, 500), {.devices = 4}, {.global_batch = 4, .bucket_bytes = 1000});
+  const LayoutPlanner planner(model_of_parameters(1e9, 500), {.devices = 4},
+                              {.global_batch = 4, .bucket_bytes = 1000});
   EXPECT_EQ(planner.memory({.shard = 4, .stage = 2}).buckets, 2 * 1000);
   EXPECT_EQ(planner.memory({.shard = 4, .stage = 3}).gathered_units, 2 * 4 * 1e9 / 500);
   const LayoutPlanner sharing(planner.model(), {.devices = 4, .devices_per_machine = 4, .shares_units = true},
@@ -93,11 +95,10 @@ TEST_P(LayoutMemoryOfPipelines, KeepsWhatTheScheduleKeeps) {
                                                    .micro_batches = micro_batches,
                                                    .schedule = schedule,
                                                    .stages_per_rank = stages_per_rank});
-      const auto alive =
-          check_pipeline_schedule(make_pipeline_schedule(schedule, static_cast<int>(ranks),
-                                                         static_cast<int>(micro_batches),
-                                                         static_cast<int>(stages_per_rank)))
-              .most_alive;
+      const auto alive = check_pipeline_schedule(make_pipeline_schedule(schedule, static_cast<int>(ranks),
+                                                                        static_cast<int>(micro_batches),
+                                                                        static_cast<int>(stages_per_rank)))
+                             .most_alive;
       for (size_t rank = 0; rank < alive.size(); ++rank)
         EXPECT_EQ(memory[rank].activations, alive[rank])
             << "rank " << rank << " of " << ranks << ", " << micro_batches << " micro-batches";
@@ -110,13 +111,14 @@ INSTANTIATE_TEST_SUITE_P(Schedules, LayoutMemoryOfPipelines,
                                          AliveCase{"interleaved", 2}, AliveCase{"interleaved", 4},
                                          AliveCase{"zb-v", 2}),
                          [](const auto& test) {
-                           std::string name = test.param.schedule + std::to_string(test.param.stages_per_rank);
+                           std::string name =
+                               test.param.schedule + std::to_string(test.param.stages_per_rank);
                            std::erase(name, '-');
                            return name;
                          });
 
-// Two parts of 10 bytes whose inputs have 1: in backward of the second, both inputs are there, and one part is
-// computed again.
+// Two parts of 10 bytes whose inputs have 1: in backward of the second, both inputs are there, and one part
+// is computed again.
 TEST(LayoutMemory, OfRecomputationIsInputsAndOnePart) {
   PlannedModel model = model_of_parameters(2, 2);
   model.kinds[0].saved.whole = 10;

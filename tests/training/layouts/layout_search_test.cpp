@@ -54,11 +54,12 @@ PlannedCluster searched_cluster(int64_t devices) {
           .between = {1e-5, 4e9}};
 }
 
-using LayoutKey = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, int64_t, bool, std::string, int64_t>;
+using LayoutKey =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, int64_t, bool, std::string, int64_t>;
 
 LayoutKey key_of(const PlannedLayout& layout) {
-  return {layout.data,          layout.shard,      layout.pipeline, layout.context,  layout.tensor, layout.stage,
-          layout.micro_batches, layout.recomputes, layout.schedule, layout.stages_per_rank};
+  return {layout.data,  layout.shard,         layout.pipeline,   layout.context,  layout.tensor,
+          layout.stage, layout.micro_batches, layout.recomputes, layout.schedule, layout.stages_per_rank};
 }
 
 /// All layouts with numbers up to the devices, by plain loops.
@@ -106,7 +107,9 @@ TEST(LayoutSearch, FindsTheFastestOfAllThatFit) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 12; ++trial) {
     PlannedCluster cluster = searched_cluster(8);
-    const auto between = [&](double low, double high) { return std::uniform_real_distribution(low, high)(random); };
+    const auto between = [&](double low, double high) {
+      return std::uniform_real_distribution(low, high)(random);
+    };
     cluster.memory_bytes = between(20e6, 120e6);
     cluster.within.bytes_per_second = between(1e8, 1e11);
     cluster.between.bytes_per_second = between(1e8, 1e10);
@@ -116,7 +119,8 @@ TEST(LayoutSearch, FindsTheFastestOfAllThatFit) {
     size_t tried = 0;
     for_each_layout(planner, {}, [&](const PlannedLayout& layout) {
       ++tried;
-      if (planner.memory(layout).peak() <= cluster.memory_bytes) seconds.push_back(planner.time(layout).seconds());
+      if (planner.memory(layout).peak() <= cluster.memory_bytes)
+        seconds.push_back(planner.time(layout).seconds());
     });
     std::sort(seconds.begin(), seconds.end());
     const auto search = search_layouts(planner, {.most_ranked = 20});
@@ -155,7 +159,8 @@ TEST(LayoutSearch, SaysWhatNeedsLeastIfNothingFits) {
   EXPECT_TRUE(search.ranked.empty());
   ASSERT_TRUE(search.smallest);
   double least = search.smallest->memory.peak();
-  for_each_layout(planner, {}, [&](const PlannedLayout& layout) { EXPECT_GE(planner.memory(layout).peak(), least); });
+  for_each_layout(planner, {},
+                  [&](const PlannedLayout& layout) { EXPECT_GE(planner.memory(layout).peak(), least); });
   for (const auto& unfit : search.unfit) EXPECT_FALSE(unfit.change);
 }
 
@@ -195,8 +200,8 @@ TEST(LayoutSearch, RanksByWhatIsScarce) {
   large.kinds[1].elements.cut = 1e9;
   fast.within.bytes_per_second = 1e9;
   EXPECT_EQ(best(fast, large).replicas(), 1);
-  // The same with no more memory than a part of the parameters needs, a fast link, and layers that nobody cuts:
-  // shards, as a pipeline would wait.
+  // The same with no more memory than a part of the parameters needs, a fast link, and layers that nobody
+  // cuts: shards, as a pipeline would wait.
   large.cut_sizes.clear();
   large.sequence_length = 0;
   fast.within.bytes_per_second = 1e13;

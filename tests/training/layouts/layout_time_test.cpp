@@ -39,10 +39,8 @@ TEST_P(LayoutTimeOfPipelines, HasTheBubbleOfTheFormula) {
     for (const int64_t micro_batches : {ranks, 4 * ranks, 5 * ranks, 32 * ranks}) {
       const LayoutPlanner planner(model_of_work(static_cast<size_t>(ranks * stages)), slow_devices(ranks),
                                   {.global_batch = micro_batches});
-      const PlannedLayout layout{.pipeline = ranks,
-                                 .micro_batches = micro_batches,
-                                 .schedule = schedule,
-                                 .stages_per_rank = stages};
+      const PlannedLayout layout{
+          .pipeline = ranks, .micro_batches = micro_batches, .schedule = schedule, .stages_per_rank = stages};
       const auto time = planner.time(layout);
       const double waits = static_cast<double>(ranks - 1);
       const double computes = static_cast<double>(stages * micro_batches);
@@ -55,14 +53,15 @@ TEST_P(LayoutTimeOfPipelines, HasTheBubbleOfTheFormula) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, LayoutTimeOfPipelines,
-                         testing::Values(BubbleCase{"gpipe"}, BubbleCase{"1f1b"}, BubbleCase{"interleaved", 2},
-                                         BubbleCase{"interleaved", 4}),
+                         testing::Values(BubbleCase{"gpipe"}, BubbleCase{"1f1b"},
+                                         BubbleCase{"interleaved", 2}, BubbleCase{"interleaved", 4}),
                          [](const auto& test) {
                            return (test.param.schedule == "1f1b" ? "OneForward" : test.param.schedule) +
                                   std::to_string(test.param.stages_per_rank);
                          });
 
-// More micro-batches than are simulated take as long as the simulation of all of them, also with unequal parts.
+// More micro-batches than are simulated take as long as the simulation of all of them, also with unequal
+// parts.
 TEST(LayoutTime, OfManyMicroBatchesIsThatOfTheWholeSchedule) {
   PlannedModel model = model_of_work(8);
   model.kinds.push_back(model.kinds[0]);
@@ -109,7 +108,8 @@ TEST(LayoutTime, HidesSumsBehindBackward) {
       const LayoutPlanner planner(model, cluster, {.global_batch = replicas, .bucket_bytes = 400});
       const double each = ring_all_reduce_seconds(static_cast<int>(replicas), 400, cluster.within);
       const double expected = end_of_sums(20, 10, each) - 20;
-      EXPECT_NEAR(planner.time({.data = replicas}).sums, expected, 1e-9) << rate << ", " << replicas << " replicas";
+      EXPECT_NEAR(planner.time({.data = replicas}).sums, expected, 1e-9)
+          << rate << ", " << replicas << " replicas";
     }
   }
 }
@@ -122,7 +122,8 @@ TEST(LayoutTime, HidesNothingOnDevicesThatDoBoth) {
   cluster.within = {.latency_seconds = 0, .bytes_per_second = 40};
   cluster.taken_share = 1;
   const LayoutPlanner planner(model, cluster, {.global_batch = 2});
-  EXPECT_NEAR(planner.time({.data = 2}).sums, 1, 1e-9);  // 10 elements of 4 bytes, which each of 2 ranks sends once
+  EXPECT_NEAR(planner.time({.data = 2}).sums, 1,
+              1e-9);  // 10 elements of 4 bytes, which each of 2 ranks sends once
 }
 
 // By hand: 4 ranks along shard on 2 machines of 2. A gather of 80 bytes is half a sum: within a machine

@@ -70,8 +70,8 @@ double exchange_seconds(const AxisRanks& ranks, double bytes) {
   const auto remote = static_cast<double>(ranks.size - ranks.local);
   const double within = local * (ranks.within.latency_seconds + each / ranks.within.bytes_per_second);
   // The machine's link carries what all of its ranks send.
-  const double between = remote * (ranks.between.latency_seconds + each * static_cast<double>(ranks.local) /
-                                                                       ranks.between.bytes_per_second);
+  const double between = remote * (ranks.between.latency_seconds +
+                                   each * static_cast<double>(ranks.local) / ranks.between.bytes_per_second);
   return within + between;
 }
 

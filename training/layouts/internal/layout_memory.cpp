@@ -99,8 +99,8 @@ class RankMemory {
       has_last = has_last || range.end == model_.parts.size();
     }
     if (!has_first || !has_last) return;
-    const double shared =
-        static_cast<double>(training_.parameter_bytes) * model_.shared_elements.on_rank(layout_.tensor, false);
+    const double shared = static_cast<double>(training_.parameter_bytes) *
+                          model_.shared_elements.on_rank(layout_.tensor, false);
     parameters_ -= shared;
     divided_ -= shared / parts_;
   }
@@ -118,7 +118,8 @@ class RankMemory {
   double messages(const std::vector<StageRange>& stages) const {
     if (layout_.pipeline == 1) return 0;
     constexpr double kBuffers = 2;  // of PipelineCheckOptions
-    const double ends = (stages.front().begin == 0 ? 0 : 1) + (stages.back().end == model_.parts.size() ? 0 : 1);
+    const double ends =
+        (stages.front().begin == 0 ? 0 : 1) + (stages.back().end == model_.parts.size() ? 0 : 1);
     return kBuffers * ends * kind(std::min<size_t>(1, model_.parts.size() - 1)).input;
   }
 

@@ -15,7 +15,7 @@ struct KindSeconds {
   double forward = 0, backward = 0;  // of operators
   double summed_forward = 0, summed_backward = 0;
   double context_forward = 0, context_backward = 0;
-  double routed = 0;  // in each direction
+  double routed = 0;      // in each direction
   double parameters = 0;  // bytes
   double dense = 0;       // of them, those that sharding divides
   double gather = 0;      // of its parameters, or the sums of its gradients
@@ -66,7 +66,8 @@ class StepSeconds {
           seconds.context_backward = turns * message_seconds(context, 2 * own);
         }
       }
-      if (layout.expert > 1 && kind.routed > 0) seconds.routed = 2 * exchange_seconds(experts, tokens_ * kind.routed);
+      if (layout.expert > 1 && kind.routed > 0)
+        seconds.routed = 2 * exchange_seconds(experts, tokens_ * kind.routed);
       seconds.parameters = bytes * elements_on_rank(kind, layout);
       seconds.dense = bytes * dense_elements(kind, layout);
       if (layout.stage == 3 && layout.parts() > 1) seconds.gather = gather_seconds(shards, seconds.dense);
@@ -214,8 +215,8 @@ class StepSeconds {
 };
 
 /// Returns the least seconds that a rank cannot compute because its first micro-batch comes through the ranks
-/// before it, and the gradients of its last one go back through them. In the zero-bubble schedules, weights are
-/// left to do meanwhile.
+/// before it, and the gradients of its last one go back through them. In the zero-bubble schedules, weights
+/// are left to do meanwhile.
 double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t rank, double transfer,
                      bool is_split) {
   double seconds = 0;
@@ -228,8 +229,8 @@ double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t
 }
 
 double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vector<StageRange>>& stages,
-                         const std::vector<std::vector<StageSeconds>>& seconds, double transfer, double busiest,
-                         StagePlans& plans) {
+                         const std::vector<std::vector<StageSeconds>>& seconds, double transfer,
+                         double busiest, StagePlans& plans) {
   // More micro-batches than it takes to get going only repeat the busiest rank's.
   const int64_t micro_batches = std::min(layout.micro_batches, steady_micro_batches(layout));
   PipelineTimes times{.stages = std::vector<PipelineStageTimes>(static_cast<size_t>(layout.stages())),
@@ -251,8 +252,8 @@ double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vec
 }  // namespace
 
 LayoutTime predict_layout_time(const PlannedModel& model, const PlannedCluster& cluster,
-                               const PlannedTraining& training, const PlannedLayout& layout, StagePlans& plans,
-                               bool is_bound) {
+                               const PlannedTraining& training, const PlannedLayout& layout,
+                               StagePlans& plans, bool is_bound) {
   const StepSeconds step(model, cluster, training, layout);
   const auto& stages = plans.stages(model, layout);
   const auto micro_batches = static_cast<double>(layout.micro_batches);

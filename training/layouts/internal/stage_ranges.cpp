@@ -72,8 +72,8 @@ const std::vector<std::vector<StageRange>>& StagePlans::stages(const PlannedMode
   if (!ranks.empty()) return ranks;
   std::vector<double> costs;
   costs.reserve(model.parts.size());
-  const bool has_costs =
-      std::any_of(model.kinds.begin(), model.kinds.end(), [](const auto& kind) { return kind.stage_cost > 0; });
+  const bool has_costs = std::any_of(model.kinds.begin(), model.kinds.end(),
+                                     [](const auto& kind) { return kind.stage_cost > 0; });
   for (const size_t number : model.parts) {
     const auto& kind = model.kinds[number];
     costs.push_back(has_costs ? kind.stage_cost : elements_on_rank(kind, layout));
@@ -100,7 +100,8 @@ const std::vector<AliveStages>& StagePlans::alive(const PlannedLayout& layout, s
       // What pipeline_schedule.h promises.
       for (size_t r = 0; r < ranks.size(); ++r) {
         int64_t most = micro_batches;
-        if (layout.schedule == "1f1b") most = std::min<int64_t>(most, layout.pipeline - static_cast<int64_t>(r));
+        if (layout.schedule == "1f1b")
+          most = std::min<int64_t>(most, layout.pipeline - static_cast<int64_t>(r));
         if (layout.schedule == "zb-h1") most = std::min<int64_t>(most, layout.pipeline);
         ranks[r] = {{most}};
       }

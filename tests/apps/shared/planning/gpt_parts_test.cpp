@@ -36,7 +36,12 @@ const std::vector<PlannedGptCase>& planned_gpts() {
   static const std::vector<PlannedGptCase> cases{
       {"Gpt2", {.vocabulary_size = 100, .max_length = 32, .num_layers = 3, .num_heads = 4, .width = 64}},
       {"Gpt2Wide",
-       {.vocabulary_size = 70, .max_length = 48, .num_layers = 4, .num_heads = 2, .width = 128, .hidden_width = 320},
+       {.vocabulary_size = 70,
+        .max_length = 48,
+        .num_layers = 4,
+        .num_heads = 2,
+        .width = 128,
+        .hidden_width = 320},
        48},
       {"Gpt2Tied",
        {.vocabulary_size = 200,
@@ -46,25 +51,27 @@ const std::vector<PlannedGptCase>& planned_gpts() {
         .width = 64,
         .has_tied_head = true},
        16},
-      {"Llama",
-       llama_of({.vocabulary_size = 100, .max_length = 32, .num_layers = 3, .num_heads = 4, .width = 64, .hidden_width = 172})},
-      {"LlamaGrouped",
-       llama_of({.vocabulary_size = 90,
-                 .max_length = 64,
-                 .num_layers = 5,
-                 .num_heads = 8,
-                 .num_key_value_heads = 2,
-                 .width = 64,
-                 .hidden_width = 320})},
-      {"LlamaTied",
-       llama_of({.vocabulary_size = 300,
-                 .max_length = 32,
-                 .num_layers = 4,
-                 .num_heads = 4,
-                 .num_key_value_heads = 1,
-                 .width = 64,
-                 .hidden_width = 200,
-                 .has_tied_head = true})}};
+      {"Llama", llama_of({.vocabulary_size = 100,
+                          .max_length = 32,
+                          .num_layers = 3,
+                          .num_heads = 4,
+                          .width = 64,
+                          .hidden_width = 172})},
+      {"LlamaGrouped", llama_of({.vocabulary_size = 90,
+                                 .max_length = 64,
+                                 .num_layers = 5,
+                                 .num_heads = 8,
+                                 .num_key_value_heads = 2,
+                                 .width = 64,
+                                 .hidden_width = 320})},
+      {"LlamaTied", llama_of({.vocabulary_size = 300,
+                              .max_length = 32,
+                              .num_layers = 4,
+                              .num_heads = 4,
+                              .num_key_value_heads = 1,
+                              .width = 64,
+                              .hidden_width = 200,
+                              .has_tied_head = true})}};
   return cases;
 }
 
@@ -85,8 +92,8 @@ RecordedStep recorded(const PlannedGptCase& of) {
       [&](const std::vector<torch::Tensor>& batch) { return model->losses(batch[0], batch[1]).mean(); });
 }
 
-/// Bytes of an example that are live beyond those at the event `from`, at most, before the event `to`; without
-/// the gradients of parameters.
+/// Bytes of an example that are live beyond those at the event `from`, at most, before the event `to`;
+/// without the gradients of parameters.
 double most_live(const RecordedStep& record, int from, int to) {
   double live = 0, most = 0;
   for (int event = from; event < to; ++event) {
@@ -125,7 +132,8 @@ TEST_P(GptPartsTest, HaveTheParametersOfTheModel) {
 TEST_P(GptPartsTest, KeepAndComputeWhatTheRecorderSees) {
   const auto record = recorded(gpt());
   const auto block = planned_gpt(gpt().options, gpt().length, PlannedNumbers::kFloat32).kinds[1];
-  const auto number = std::find(record.blocks.begin(), record.blocks.end(), "blocks.1") - record.blocks.begin();
+  const auto number =
+      std::find(record.blocks.begin(), record.blocks.end(), "blocks.1") - record.blocks.begin();
   const auto call = *std::find_if(record.calls.begin(), record.calls.end(),
                                   [&](const auto& one) { return one.block == number; });
   double saved = 0;
@@ -150,14 +158,16 @@ TEST_P(GptPartsTest, NeedTheMemoryThatTheRecordedStepNeeds) {
     for (int stage = 0; stage <= (replicas > 1 ? 3 : 0); ++stage) {
       for (const bool recomputes : {false, true}) {
         for (const int64_t micro_batches : {1, 3}) {
-          TrainingLayout layout{.replicas = replicas, .stage = stage, .examples = 24, .micro_batches = micro_batches};
+          TrainingLayout layout{
+              .replicas = replicas, .stage = stage, .examples = 24, .micro_batches = micro_batches};
           if (recomputes) layout.recomputed = record.blocks_named("blocks.");
           const double expected = static_cast<double>(plan_memory(record, layout).peak());
           PlannedLayout planned{.stage = stage, .micro_batches = micro_batches, .recomputes = recomputes};
           (stage == 0 ? planned.data : planned.shard) = replicas;
-          const LayoutPlanner planner(planned_gpt(gpt().options, gpt().length, PlannedNumbers::kFloat32),
-                                      {.devices = replicas, .devices_per_machine = replicas, .shares_units = true},
-                                      {.global_batch = 24 * replicas * micro_batches});
+          const LayoutPlanner planner(
+              planned_gpt(gpt().options, gpt().length, PlannedNumbers::kFloat32),
+              {.devices = replicas, .devices_per_machine = replicas, .shares_units = true},
+              {.global_batch = 24 * replicas * micro_batches});
           EXPECT_NEAR(planner.memory(planned).peak() / expected, 1, 0.05)
               << planned.mesh() << " stage " << stage << " recomputes " << recomputes << " micro-batches "
               << micro_batches;

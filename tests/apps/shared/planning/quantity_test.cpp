@@ -1,4 +1,4 @@
-#include "lockstep/apps/plan/quantity.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

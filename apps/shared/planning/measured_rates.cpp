@@ -1,4 +1,4 @@
-#include "lockstep/apps/plan/measured_rates.h"
+#include "lockstep/apps/shared/planning/measured_rates.h"
 
 #include <ATen/Parallel.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-#include "lockstep/apps/plan/quantity.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 
 #include <fmt/format.h>
 
@@ -69,7 +69,7 @@ double parse_seconds(const std::string& flag, const std::string& text) {
 
 std::string gibibytes_text(double bytes) {
   const double gibibytes = bytes / (kKibi * kKibi * kKibi);
-  if (gibibytes < 0.1) return fmt::format("{:.3g} MiB", bytes / (kKibi * kKibi));
+  if (gibibytes < 1) return fmt::format("{:.3g} MiB", bytes / (kKibi * kKibi));
   return gibibytes < 10 ? fmt::format("{:.2f} GiB", gibibytes) : fmt::format("{:.1f} GiB", gibibytes);
 }
 
