@@ -42,6 +42,7 @@ struct PlannedPart {
   CutAmount fixed_saved{};     ///< the same, whatever the examples, such as weights of another dtype
   CutAmount forward_extra{};   ///< most bytes that are there besides `saved` while it goes forward
   CutAmount backward_extra{};  ///< most bytes that are there besides `saved` while it goes backward
+  double fixed_extra = 0;      ///< bytes that are there while it runs, whatever the examples
   /// Whether the gradients of its parameters come after that moment, such as those of a head behind a loss.
   bool has_late_gradients = false;
   PlannedWork forward{}, backward{};

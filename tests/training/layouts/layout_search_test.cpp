@@ -103,6 +103,16 @@ TEST(LayoutSearch, TriesAllLayouts) {
   EXPECT_EQ(found, layouts_by_loops(planner, {1, 2, 4, 8, 16}));
 }
 
+// A planner remembers stages and schedules, which must be those of each layout.
+TEST(LayoutSearch, PlansEachLayoutAsIfItWereTheOnlyOne) {
+  const LayoutPlanner planner(searched_model(14), searched_cluster(8), {.global_batch = 16});
+  for_each_layout(planner, {}, [&](const PlannedLayout& layout) {
+    const LayoutPlanner fresh(planner.model(), planner.cluster(), planner.training());
+    EXPECT_EQ(planner.memory(layout).peak(), fresh.memory(layout).peak()) << layout.mesh();
+    EXPECT_EQ(planner.time(layout).seconds(), fresh.time(layout).seconds()) << layout.mesh();
+  });
+}
+
 TEST(LayoutSearch, FindsTheFastestOfAllThatFit) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 12; ++trial) {

@@ -44,8 +44,8 @@ class RankMemory {
                         .largest = bytes * on_rank(kind.largest_tensor, 1),
                         .input = on_rank(kind.input, tokens),
                         .saved = on_rank(kind.saved, tokens) + on_rank(kind.fixed_saved, 1),
-                        .forward_extra = on_rank(kind.forward_extra, tokens),
-                        .backward_extra = on_rank(kind.backward_extra, tokens),
+                        .forward_extra = on_rank(kind.forward_extra, tokens) + kind.fixed_extra,
+                        .backward_extra = on_rank(kind.backward_extra, tokens) + kind.fixed_extra,
                         .is_recomputed = layout.recomputes && kind.is_recomputed,
                         .has_late_gradients = kind.has_late_gradients});
     }

@@ -67,7 +67,8 @@ int64_t steady_micro_batches(const PlannedLayout& layout) {
 
 const std::vector<std::vector<StageRange>>& StagePlans::stages(const PlannedModel& model,
                                                                const PlannedLayout& layout) {
-  const Cut key{layout.stages(), layout.tensor, layout.expert, layout.schedule == kVSchedule};
+  const Cut key{layout.pipeline, layout.stages(), layout.tensor, layout.expert,
+                layout.schedule == kVSchedule};
   auto& ranks = stages_[key];
   if (!ranks.empty()) return ranks;
   std::vector<double> costs;

@@ -38,7 +38,7 @@ class StagePlans {
   const PipelineSchedule& schedule(const PlannedLayout& layout, int64_t micro_batches);
 
  private:
-  using Cut = std::tuple<int64_t, int64_t, int64_t, bool>;              // stages, tensor, expert, zb-v
+  using Cut = std::tuple<int64_t, int64_t, int64_t, int64_t, bool>;  // pipeline, stages, tensor, expert, zb-v
   using Schedule = std::tuple<std::string, int64_t, int64_t, int64_t>;  // ranks, micro-batches, stages
 
   std::map<Cut, std::vector<std::vector<StageRange>>> stages_;
