@@ -97,6 +97,7 @@ std::string parts_text(const std::vector<std::pair<std::string, double>>& parts,
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> words;
+  words.reserve(sorted.size());
   for (const auto& [name, value] : sorted) words.push_back(name + " " + text(value));
   return fmt::format("{}", fmt::join(words, ", "));
 }

@@ -129,7 +129,7 @@ std::optional<std::string> LayoutPlanner::refusal(const PlannedLayout& layout) c
   if (layout.micro_batches > of_replica)
     return number(layout.micro_batches) + " micro-batches are more than a replica's " + number(of_replica) +
            " examples";
-  if (const auto refused = refused_axis(state_->model, layout)) return refused;
+  if (auto refused = refused_axis(state_->model, layout)) return refused;
   const int64_t cuts = layout.tensor * layout.context;
   if (layout.has_sequence_shards && (layout.tensor == 1 || state_->model.sequence_length % cuts != 0))
     return "shards of the sequence need a tensor axis whose ranks divide it";

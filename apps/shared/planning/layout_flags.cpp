@@ -28,7 +28,8 @@ LayoutFlags all_flags(int64_t global_batch, const PlannedLayout& layout) {
 std::string spelled(const LayoutFlags& flags, const std::string& between) {
   std::vector<std::string> words;
   words.reserve(flags.size());
-  for (const auto& [flag, value] : flags) words.push_back(value.empty() ? flag : flag + " " + value);
+  for (const auto& [flag, value] : flags)
+    words.push_back(value.empty() ? flag : fmt::format("{} {}", flag, value));
   return fmt::format("{}", fmt::join(words, between));
 }
 

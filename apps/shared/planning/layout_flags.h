@@ -14,7 +14,8 @@ int64_t micro_batch_size(int64_t global_batch, const PlannedLayout& layout);
 /// "--mesh shard=2 --sharding 2 --micro-batch-size 4".
 std::string layout_flags(int64_t global_batch, const PlannedLayout& layout);
 
-/// Returns the flags in which one layout differs from another, such as "--sharding 2, --recompute every_block".
+/// Returns the flags in which one layout differs from another, such as "--sharding 2, --recompute
+/// every_block".
 std::string changed_flags(int64_t global_batch, const PlannedLayout& from, const PlannedLayout& to);
 
 }  // namespace lockstep::apps

@@ -24,7 +24,8 @@ double seconds_of_call(int64_t devices, const Make& make) {
   constexpr double kSeconds = 0.3;
   std::vector<double> medians(static_cast<size_t>(devices));
   std::vector<std::thread> threads;
-  const int of_device = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / static_cast<int>(devices));
+  const int of_device =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / static_cast<int>(devices));
   for (auto& median : medians) {
     threads.emplace_back([&] {
       at::set_num_threads(of_device);
@@ -99,7 +100,8 @@ void measure_rates(PlannedNumbers numbers, PlannedCluster& cluster) {
     cluster.operator_seconds = seconds / kCalls;
   }
   constexpr double kPasses = 4;
-  if (cluster.within.bytes_per_second == 0) cluster.within.bytes_per_second = cluster.bytes_per_second / kPasses;
+  if (cluster.within.bytes_per_second == 0)
+    cluster.within.bytes_per_second = cluster.bytes_per_second / kPasses;
   cluster.taken_share = 1;
   cluster.shares_units = true;
 }

@@ -83,7 +83,8 @@ PlannedLayout layout_of(const Strategy& strategy, const GptTrainOptions& options
 }
 
 void refuse_what_does_not_fit(const Strategy& strategy, const GptTrainOptions& options, const GptPlan& plan) {
-  const auto memory = options.plan == GptLayoutChoice::kOff ? std::nullopt : memory_of_device(strategy, options);
+  const auto memory =
+      options.plan == GptLayoutChoice::kOff ? std::nullopt : memory_of_device(strategy, options);
   if (!memory) return;
   const PlannedNumbers numbers = planned_numbers(options.precision);
   const LayoutPlanner planner(planned_gpt(plan.model, plan.sequence_length, numbers),
@@ -97,18 +98,19 @@ void refuse_what_does_not_fit(const Strategy& strategy, const GptTrainOptions& o
   const double needed = planner.memory(layout).peak();
   if (needed <= *memory) return;
   const auto change = nearest_that_fits(planner, layout);
-  throw OutOfMemory(c10::str("the training needs ", gibibytes_text(needed), " of memory on each device, which has ",
-                             gibibytes_text(*memory),
-                             change ? c10::str("; it fits with ",
-                                               changed_flags(plan.global_batch_size, layout, *change))
-                                    : "; no other layout of these devices fits",
-                             ". --plan off starts it all the same"));
+  throw OutOfMemory(
+      c10::str("the training needs ", gibibytes_text(needed), " of memory on each device, which has ",
+               gibibytes_text(*memory),
+               change ? c10::str("; it fits with ", changed_flags(plan.global_batch_size, layout, *change))
+                      : "; no other layout of these devices fits",
+               ". --plan off starts it all the same"));
 }
 
 std::string choose_layout(GptTrainOptions& options) {
   if (options.plan != GptLayoutChoice::kAuto) return "";
   if (requested_cluster(options) != nullptr)
-    throw UsageError("--plan auto: expected a single process; for several, call plan and give them its flags");
+    throw UsageError(
+        "--plan auto: expected a single process; for several, call plan and give them its flags");
   const int64_t named = static_cast<int64_t>(options.devices.size()) * options.replicas_per_device;
   const int64_t devices = std::max<int64_t>(1, options.replicas > 0 ? options.replicas : named);
   const bool has_gpus = !options.devices.empty() && options.devices.front().starts_with("gpu");
@@ -128,10 +130,10 @@ std::string choose_layout(GptTrainOptions& options) {
                               planned_training(numbers, plan.global_batch_size));
   const LayoutSearch search = search_layouts(planner, {.most_ranked = 1, .most_unfit = 0});
   if (search.ranked.empty())
-    throw OutOfMemory(c10::str("--plan auto: no layout fits into ", gibibytes_text(cluster.memory_bytes),
-                               search.smallest ? c10::str("; the smallest needs ",
-                                                          gibibytes_text(search.smallest->memory.peak()))
-                                               : ""));
+    throw OutOfMemory(c10::str(
+        "--plan auto: no layout fits into ", gibibytes_text(cluster.memory_bytes),
+        search.smallest ? c10::str("; the smallest needs ", gibibytes_text(search.smallest->memory.peak()))
+                        : ""));
   const auto& [layout, memory, time] = search.ranked.front();
   options.plan = GptLayoutChoice::kCheck;  // A run that is repeated with these options does the same.
   options.mesh = layout.mesh() == "data=1" ? "" : layout.mesh();

@@ -207,7 +207,8 @@ class RankMemory {
 
 double examples_of_micro_batch(const PlannedTraining& training, const PlannedLayout& layout) {
   const int64_t of_replica = (training.global_batch + layout.replicas() - 1) / layout.replicas();
-  return static_cast<double>((of_replica + layout.micro_batches - 1) / layout.micro_batches);
+  const int64_t of_largest = (of_replica + layout.micro_batches - 1) / layout.micro_batches;
+  return static_cast<double>(of_largest);
 }
 
 std::vector<LayoutMemory> predict_layout_memory(const PlannedModel& model, const PlannedCluster& cluster,

@@ -27,12 +27,14 @@ TEST(Quantity, ReadsRates) {
 }
 
 TEST(Quantity, RefusesOtherUnitsAndNumbers) {
-  for (const std::string text : {"", "GiB", "80", "-1GB/s", "0GB/s", "nanGB/s", "infGB/s", "80GiB", "80GB/s ", "80gb/s"}) {
+  for (const std::string text :
+       {"", "GiB", "80", "-1GB/s", "0GB/s", "nanGB/s", "infGB/s", "80GiB", "80GB/s ", "80gb/s"}) {
     try {
       parse_byte_rate("link", text);
       FAIL() << text;
     } catch (const UsageError& error) {
-      EXPECT_EQ(error.what(), "--link: expected a rate such as 400Gbit/s or 3.35TB/s, but got '" + text + "'");
+      EXPECT_EQ(error.what(),
+                "--link: expected a rate such as 400Gbit/s or 3.35TB/s, but got '" + text + "'");
     }
   }
   EXPECT_THROW(parse_bytes("memory", "80Gbit"), UsageError);
