@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "lockstep/models/gpt/gpt.h"
+#include "lockstep/models/gpt/gpt_cut.h"
+#include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/models/gpt/gpt_presets.h"
 #include "lockstep/training/layouts/layout_planner.h"
 #include "lockstep/training/planning/memory_plan.h"
@@ -174,6 +174,56 @@ TEST_P(GptPartsTest, NeedTheMemoryThatTheRecordedStepNeeds) {
         }
       }
     }
+  }
+}
+
+GptOptions with_experts(GptOptions options, int64_t shared) {
+  options.num_experts = 6;
+  options.num_shared_experts = shared;
+  return options;
+}
+
+// Without making the models, of which the largest has a trillion parameters.
+TEST(PlannedGpt, HasAsManyParametersAsTheModel) {
+  std::vector<GptOptions> models{with_experts(planned_gpts()[0].options, 0),
+                                 with_experts(planned_gpts()[4].options, 2),
+                                 {.vocabulary_size = 51200,
+                                  .max_length = 2048,
+                                  .num_layers = 128,
+                                  .num_heads = 160,
+                                  .width = 25600,
+                                  .has_tied_head = true}};
+  for (const auto& name : gpt_preset_names()) models.push_back(gpt_preset(name));
+  for (const auto& model : models)
+    EXPECT_EQ(planned_gpt(model, 64, PlannedNumbers::kMixed).elements(),
+              static_cast<double>(num_gpt_parameters(model)));
+}
+
+// The model itself refuses the other numbers of ranks.
+TEST(PlannedGpt, IsCutByTheRanksThatDivideItsSizes) {
+  for (const auto& model : {planned_gpts()[0].options, planned_gpts()[4].options, gpt_preset("llama-3.1-8b"),
+                            with_experts(planned_gpts()[0].options, 0)}) {
+    const auto planned = planned_gpt(model, 64, PlannedNumbers::kFloat32);
+    for (int64_t ranks = 2; ranks <= 16; ++ranks) {
+      const LayoutPlanner planner(planned, {.devices = ranks}, {});
+      EXPECT_EQ(planner.refusal({.tensor = ranks}).has_value(),
+                uncut_gpt_size(complete_gpt_options(model), ranks).has_value())
+          << ranks << " ranks";
+    }
+  }
+}
+
+// A token's operations are those of PaLM's formula, but for a vocabulary that is looked up and norms.
+TEST(PlannedGpt, HasTheOperationsOfTraining) {
+  for (const char* name : {"llama-2-7b", "llama-3.1-8b", "tinyllama-1.1b"}) {
+    const auto model = gpt_preset(name);
+    constexpr int64_t kLength = 1024;
+    const auto planned = planned_gpt(model, kLength, PlannedNumbers::kFloat32);
+    double flops = 0;
+    for (const size_t kind : planned.parts)
+      flops += planned.kinds[kind].forward.flops.sum() + planned.kinds[kind].backward.flops.sum();
+    // The backward of fused attention has five products where the formula has four.
+    EXPECT_NEAR(flops / kLength / gpt_training_flops(model, kLength), 1, 0.03) << name;
   }
 }
 
