@@ -42,7 +42,10 @@ struct PlannedPart {
   CutAmount fixed_saved{};     ///< the same, whatever the examples, such as weights of another dtype
   CutAmount forward_extra{};   ///< most bytes that are there besides `saved` while it goes forward
   CutAmount backward_extra{};  ///< most bytes that are there besides `saved` while it goes backward
-  double fixed_extra = 0;      ///< bytes that are there while it runs, whatever the examples
+  /// Bytes that the first half of backward keeps for the second one besides `saved`, if a schedule splits it:
+  /// the gradients of its matrix products.
+  CutAmount split_extra{};
+  double fixed_extra = 0;  ///< bytes that are there while it runs, whatever the examples
   /// Whether the gradients of its parameters come after that moment, such as those of a head behind a loss.
   bool has_late_gradients = false;
   PlannedWork forward{}, backward{};

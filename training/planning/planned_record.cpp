@@ -31,6 +31,8 @@ class RecordedParts {
     add_operators();
     add_saved();
     for (size_t call = 0; call < record_.calls.size(); ++call) add_peaks(call);
+    // Products have about as large gradients as inputs.
+    for (auto& part : parts_) part.split_extra = part.saved;
     return std::move(parts_);
   }
 

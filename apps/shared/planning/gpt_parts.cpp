@@ -99,6 +99,7 @@ class GptParts {
     part.forward_extra.cut = logits * (is_mixed_ ? wide_ + narrow_ : wide_);
     part.forward_extra.whole = tokens_ * wide_;
     part.backward_extra.cut = logits * 2 * wide_;
+    part.split_extra.cut = logits * narrow_;
     add_product(part, vocabulary_ * width_);
     part.forward.bytes.cut += logits * 3 * wide_;
     part.backward.bytes.cut += logits * 5 * wide_;
@@ -138,7 +139,8 @@ class GptParts {
     part.forward.flops.cut += 4 * attended;
     part.backward.flops.cut += 10 * attended;
     part.saved.cut += tokens_ * (narrow_ * (projected + queries_) + wide_ * heads_);
-    part.forward.bytes.cut += 0;
+    part.split_extra.cut += tokens_ * narrow_ * projected;
+    part.split_extra.between += tokens_ * narrow_ * width_;
     part.backward.bytes.cut += tokens_ * narrow_ * (2 * queries_ + 4 * keys_);  // joined gradients
     part.keys_and_values = tokens_ * narrow_ * 2 * keys_;
     if (!is_rotary_) return;
@@ -160,6 +162,8 @@ class GptParts {
     part.backward.bytes.cut += (is_gated_ ? 9 : 3) * hidden;
     if (is_gated_) part.backward.bytes.whole += tokens_ * narrow_ * 3 * width_;  // both gradients are added
     part.backward_extra.cut += (is_gated_ ? 2 : 1) * hidden;
+    part.split_extra.cut += (is_gated_ ? 2 : 1) * hidden;
+    part.split_extra.between += tokens_ * narrow_ * width_;
   }
 
   /// Experts see whole sequences, and are the same on all ranks along "tensor".
@@ -181,6 +185,7 @@ class GptParts {
     part.forward.bytes.whole += tokens_ * narrow_ * used * ((is_gated_ ? 5 : 2) * hidden_ + 4 * width_);
     part.backward.bytes.whole += tokens_ * narrow_ * used * ((is_gated_ ? 9 : 3) * hidden_ + 6 * width_);
     part.backward_extra.whole += tokens_ * narrow_ * used * ((is_gated_ ? 2 : 1) * hidden_);
+    part.split_extra.whole += tokens_ * narrow_ * used * ((is_gated_ ? 2 : 1) * hidden_ + width_);
     part.routed = tokens_ * narrow_ * static_cast<double>(options_.experts_per_token) * width_;
     part.forward.operators += 30;
     part.backward.operators += 40;

@@ -106,6 +106,33 @@ TEST_P(LayoutMemoryOfPipelines, KeepsWhatTheScheduleKeeps) {
   }
 }
 
+// Between the halves of backward, a micro-batch keeps more: counted along the actions of each rank.
+TEST_P(LayoutMemoryOfPipelines, KeepsGradientsBetweenTheHalvesOfBackward) {
+  const auto& [schedule, stages_per_rank] = GetParam();
+  constexpr int64_t kRanks = 4, kMicroBatches = 12;
+  PlannedModel model = model_of_parameters(1, static_cast<size_t>(kRanks * stages_per_rank));
+  model.kinds[0].saved.whole = 10;
+  model.kinds[0].split_extra.whole = 3;
+  const LayoutPlanner planner(model, {.devices = kRanks}, {.global_batch = kMicroBatches});
+  const auto memory = planner.memory_of_ranks({.pipeline = kRanks,
+                                               .micro_batches = kMicroBatches,
+                                               .schedule = schedule,
+                                               .stages_per_rank = stages_per_rank});
+  const auto made =
+      make_pipeline_schedule(schedule, kRanks, kMicroBatches, static_cast<int>(stages_per_rank));
+  for (size_t rank = 0; rank < memory.size(); ++rank) {
+    double now = 0, most = 0;
+    for (const auto& [op, stage, micro_batch] : made.actions[rank]) {
+      if (op == PipelineOp::kForward) now += 10;
+      if (op == PipelineOp::kBackwardInputs) now += 3;
+      most = std::max(most, now);
+      if (op == PipelineOp::kBackward) now -= 10;
+      if (op == PipelineOp::kBackwardWeights) now -= 13;
+    }
+    EXPECT_EQ(memory[rank].activations, most) << "rank " << rank;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, LayoutMemoryOfPipelines,
                          testing::Values(AliveCase{"gpipe"}, AliveCase{"1f1b"}, AliveCase{"zb-h1"},
                                          AliveCase{"interleaved", 2}, AliveCase{"interleaved", 4},

@@ -14,6 +14,7 @@ struct KindBytes {
   double largest = 0;     // of its tensors
   double input = 0;
   double saved = 0;
+  double split_extra = 0;
   double forward_extra = 0;
   double backward_extra = 0;
   bool is_recomputed = false;
@@ -44,6 +45,7 @@ class RankMemory {
                         .largest = bytes * on_rank(kind.largest_tensor, 1),
                         .input = on_rank(kind.input, tokens),
                         .saved = on_rank(kind.saved, tokens) + on_rank(kind.fixed_saved, 1),
+                        .split_extra = on_rank(kind.split_extra, tokens),
                         .forward_extra = on_rank(kind.forward_extra, tokens) + kind.fixed_extra,
                         .backward_extra = on_rank(kind.backward_extra, tokens) + kind.fixed_extra,
                         .is_recomputed = layout.recomputes && kind.is_recomputed,
@@ -62,18 +64,24 @@ class RankMemory {
                       .optimizer_state = static_cast<double>(training_.optimizer_states) * divided_,
                       .communication = messages(stages),
                       .inputs = inputs_};
-    std::vector<double> whole;
+    std::vector<double> whole, between;
     std::vector<LayoutMemory> alone;
     for (const auto& range : stages) {
-      double sum = 0;
-      for (size_t part = range.begin; part < range.end; ++part) sum += kind(part).kept();
-      whole.push_back(sum);
+      double kept_by_stage = 0, split = 0;
+      for (size_t part = range.begin; part < range.end; ++part) {
+        kept_by_stage += kind(part).kept();
+        split += kind(part).split_extra;
+      }
+      whole.push_back(kept_by_stage);
+      between.push_back(split);
       alone.push_back(peak_of(range, kept));
     }
     LayoutMemory most;
     for (const auto& state : states) {
       double others = 0;
-      for (size_t i = 0; i < stages.size(); ++i) others += static_cast<double>(state[i]) * whole[i];
+      for (size_t i = 0; i < stages.size(); ++i)
+        others += static_cast<double>(state[i]) * whole[i] +
+                  static_cast<double>(state[stages.size() + i]) * between[i];
       for (size_t i = 0; i < stages.size(); ++i) {
         if (state[i] == 0) continue;
         LayoutMemory memory = alone[i];
@@ -220,7 +228,7 @@ std::vector<LayoutMemory> predict_layout_memory(const PlannedModel& model, const
   ranks.reserve(stages.size());
   for (size_t rank = 0; rank < stages.size(); ++rank) {
     // Without a pipeline, micro-batches come one after the other.
-    ranks.push_back(layout.pipeline == 1 ? memory.of(stages[rank], {{1}})
+    ranks.push_back(layout.pipeline == 1 ? memory.of(stages[rank], {{1, 0}})
                                          : memory.of(stages[rank], plans.alive(layout, rank)));
   }
   return ranks;

@@ -32,21 +32,33 @@ void add_state(const AliveStages& state, std::vector<AliveStages>& states) {
   states.push_back(state);
 }
 
+/// Whether stages compute the halves of backward apart: those that recompute, or gather units, do not.
+bool splits_backward(const PlannedLayout& layout) {
+  return !layout.recomputes && (layout.stage != 3 || layout.parts() == 1);
+}
+
 /// Follows the actions of one rank.
-std::vector<AliveStages> states_of(const PipelineSchedule& schedule, size_t rank) {
+std::vector<AliveStages> states_of(const PipelineSchedule& schedule, size_t rank, bool is_split) {
   std::vector<int> own;
   for (size_t stage = 0; stage < schedule.rank_of_stage.size(); ++stage)
     if (schedule.rank_of_stage[stage] == static_cast<int>(rank)) own.push_back(static_cast<int>(stage));
-  AliveStages now(own.size(), 0);
+  AliveStages now(2 * own.size(), 0);
   std::vector<AliveStages> states;
   for (const auto& [op, stage, micro_batch] : schedule.actions[rank]) {
-    auto& alive = now[static_cast<size_t>(std::find(own.begin(), own.end(), stage) - own.begin())];
+    const auto number = static_cast<size_t>(std::find(own.begin(), own.end(), stage) - own.begin());
+    auto& alive = now[number];
+    auto& split = now[own.size() + number];
     if (op == Op::kForward) {
       ++alive;
-      add_state(now, states);
-    } else if (op == Op::kBackward || op == Op::kBackwardWeights) {
+    } else if (op == Op::kBackward || (op == Op::kBackwardInputs && !is_split)) {
       --alive;
+    } else if (op == Op::kBackwardInputs) {
+      ++split;
+    } else if (op == Op::kBackwardWeights && is_split) {
+      --alive;
+      --split;
     }
+    if (op == Op::kForward || op == Op::kBackwardInputs) add_state(now, states);
   }
   return states;
 }
@@ -93,22 +105,20 @@ const std::vector<AliveStages>& StagePlans::alive(const PlannedLayout& layout, s
   const bool keeps_all = layout.schedule == kGpipe;
   const int64_t micro_batches =
       keeps_all ? layout.micro_batches : std::min(layout.micro_batches, steady_micro_batches(layout));
-  const Schedule key{layout.schedule, layout.pipeline, micro_batches, layout.stages_per_rank};
+  const Schedule key{layout.schedule + (splits_backward(layout) ? ", split" : ""), layout.pipeline,
+                     micro_batches, layout.stages_per_rank};
   auto& ranks = alive_[key];
   if (ranks.empty()) {
     ranks.resize(static_cast<size_t>(layout.pipeline));
-    if (layout.stages_per_rank == 1) {
+    if (layout.schedule == kGpipe || layout.schedule == "1f1b") {
       // What pipeline_schedule.h promises.
       for (size_t r = 0; r < ranks.size(); ++r) {
-        int64_t most = micro_batches;
-        if (layout.schedule == "1f1b")
-          most = std::min<int64_t>(most, layout.pipeline - static_cast<int64_t>(r));
-        if (layout.schedule == "zb-h1") most = std::min<int64_t>(most, layout.pipeline);
-        ranks[r] = {{most}};
+        const int64_t left = layout.pipeline - static_cast<int64_t>(r);
+        ranks[r] = {{keeps_all ? micro_batches : std::min(micro_batches, left), 0}};
       }
     } else {
       const auto& made = schedule(layout, micro_batches);
-      for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = states_of(made, r);
+      for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = states_of(made, r, splits_backward(layout));
     }
   }
   return ranks[rank];

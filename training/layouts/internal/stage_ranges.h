@@ -23,7 +23,8 @@ struct StageRange {
   size_t size() const { return end - begin; }
 };
 
-/// The micro-batches whose activations a rank keeps at the same time, for each of its stages.
+/// What a rank keeps at the same time: for each of its stages, the micro-batches whose activations are there,
+/// and then for each of them those that are between the halves of their backward.
 using AliveStages = std::vector<int64_t>;
 
 /// Cuts models into stages, and knows what schedules keep. Remembers results, as layouts share them.
