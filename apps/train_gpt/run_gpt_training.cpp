@@ -17,6 +17,7 @@
 #include "lockstep/apps/train_gpt/options/gpt_facts.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
+#include "lockstep/apps/train_gpt/training/gpt_layout.h"
 #include "lockstep/apps/train_gpt/training/gpt_logs.h"
 #include "lockstep/apps/train_gpt/training/gpt_step.h"
 #include "lockstep/apps/train_gpt/training/peak_flops.h"
@@ -74,6 +75,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
   check_experts(strategy, plan.model);
   check_sequence_parallel(strategy.mesh(), options, sequence_length);
   plan_pipeline(strategy, options, plan);
+  refuse_what_does_not_fit(strategy, options, plan);
   plan.stage_costs = gpt_stage_costs(options, plan, strategy);
   const auto directory = open_run_directory(strategy, role, line.options);
   decide_strategy(strategy, "multi_worker", line.options, line.origins);
@@ -102,7 +104,9 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
 
 }  // namespace
 
-void run_gpt_training(const GptCommandLine& line, const std::string& resume) {
+void run_gpt_training(const GptCommandLine& given, const std::string& resume) {
+  GptCommandLine line = given;
+  if (const std::string chosen = choose_layout(line.options); !chosen.empty()) log_line("train_gpt", chosen);
   run_by_strategy(line.options, {.program = "train_gpt",
                                  .seed = line.options.seed,
                                  .cuda_graph = line.options.cuda_graph,

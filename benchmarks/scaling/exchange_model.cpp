@@ -73,7 +73,7 @@ ExchangeCost cost_of(const LocalFit& doubling, const LocalFit& halving, const Lo
 }
 
 ExchangeTimes exchange_between_machines(const ExchangeCost& cost, int num_ranks, double bytes,
-                                        const Link& link) {
+                                        const DeviceLink& link) {
   if (num_ranks == 1) return {};
   const double exchanged = cost.sent_share * bytes;
   const auto plan = plan_of_library(ExchangePolicy{}, num_ranks, exchanged);

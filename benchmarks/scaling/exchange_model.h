@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "lockstep/benchmarks/scaling/all_reduce_model.h"
 #include "lockstep/benchmarks/scaling/line_fit.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
 #include "lockstep/runtime/exchange/algorithm_choice.h"
+#include "lockstep/training/layouts/all_reduce_model.h"
 
 namespace lockstep::benchmarks {
 
@@ -60,6 +60,6 @@ ExchangeCost cost_of(const LocalFit& doubling, const LocalFit& halving, const Lo
 /// An exchange among `num_ranks` machines with a worker each, by the plan that the library would make.
 /// Sending takes as long as the slower of the software and the link.
 ExchangeTimes exchange_between_machines(const ExchangeCost& cost, int num_ranks, double bytes,
-                                        const Link& link);
+                                        const DeviceLink& link);
 
 }  // namespace lockstep::benchmarks

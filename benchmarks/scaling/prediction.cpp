@@ -60,7 +60,8 @@ BucketOptions buckets_of_library(const BucketOptions& given, int num_workers, co
 }
 
 double predict_step(const ClusterModel& cluster, const ComputeTimes& compute, int num_workers,
-                    const Link& link, const Communication& communication, const BucketOptions& buckets) {
+                    const DeviceLink& link, const Communication& communication,
+                    const BucketOptions& buckets) {
   if (num_workers == 1) return compute.seconds();
   const ExchangeCost& cost = communication.compressed ? cluster.compressed : cluster.plain;
   const auto step = compute.in_buckets(buckets_of_library(buckets, num_workers, ExchangePolicy{}));

@@ -3,16 +3,16 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/benchmarks/scaling/all_reduce_model.h"
 #include "lockstep/benchmarks/scaling/exchange_model.h"
 #include "lockstep/benchmarks/scaling/line_fit.h"
 #include "lockstep/benchmarks/scaling/step_model.h"
+#include "lockstep/training/layouts/all_reduce_model.h"
 
 namespace lockstep::benchmarks {
 
 struct NamedLink {
   std::string name;  ///< such as "10 Gbit/s, 25 us"
-  Link link;
+  DeviceLink link;
 };
 
 /// Reads gigabits a second and microseconds, such as 10:25. Throws std::invalid_argument for anything else.
@@ -64,7 +64,7 @@ BucketOptions buckets_of_library(const BucketOptions& given, int num_workers, co
 
 /// Zeros in `buckets` are chosen as the library does between machines.
 double predict_step(const ClusterModel& cluster, const ComputeTimes& compute, int num_workers,
-                    const Link& link, const Communication& communication, const BucketOptions& buckets);
+                    const DeviceLink& link, const Communication& communication, const BucketOptions& buckets);
 
 /// The step of one of `num_processes` processes that share this machine. `cores` are the machine's.
 /// `in_buckets` is how buckets are exchanged, `plain` what is not compressed. Zeros in `buckets` are chosen
@@ -74,7 +74,7 @@ double predict_local_step(const LocalFit& plain, const LocalFit& in_buckets, con
 
 /// GPUs of which nothing is measured here: all of it is assumed.
 struct GpuCluster {
-  Topology topology{
+  LinkedMachines topology{
       .num_machines = 4, .replicas_each = 4, .within = {10e-6, 100e9 / 8}, .between = {25e-6, 10e9 / 8}};
   double compute_seconds = 0.2;  ///< of a step of one replica; a third of it forward, two thirds backward
   double gradient_bytes = 102.4e6;

@@ -318,7 +318,7 @@ std::ostream& operator<<(std::ostream& stream, const ScalingReport& report) {
   add_rows(report.strong_);
   const auto& cluster = options.gpu_cluster;
   const auto& topology = cluster.topology;
-  const auto link = [](const Link& way) {
+  const auto link = [](const DeviceLink& way) {
     return fmt::format("{:g} Gbit/s and {:g} us", way.bytes_per_second * 8e-9, way.latency_seconds * 1e6);
   };
   stream << fmt::format(

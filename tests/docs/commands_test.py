@@ -30,7 +30,7 @@ EXCEPTIONS = [
     (r"^(sudo|journalctl)\b", "changes the system"),
     (r"^(PATH=\S+ )?(torchrun|horovodrun|mpirun|srun|sbatch)\b|^#!(.*\n)*#SBATCH", "needs another launcher; tests/jobs runs those that are here"),
     (r"10\.0\.0\.\d", "needs several machines"),
-    (r"gpu", "needs a GPU"),
+    (r"^(?!plan\b)[\s\S]*gpu", "needs a GPU"),
     (r"^pip install", "installs packages"),
     (r"^tensorboard\b|\bmlflow ui\b|\bjq\b|pandas|^tail -f", "needs a tool that the tests do not install"),
     (r"--metrics-port", "takes a port of its own choice; tests/apps/train_images/monitoring_test.py lets the system choose one"),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
@@ -72,8 +73,9 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
   }
 }
 
-void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
-  options.model = given.name("model", gpt_preset_names(), options.model);
+}  // namespace
+
+void read_gpt_sizes(const Arguments& given, GptTrainOptions& options) {
   if (given.has("family"))
     options.family = given.choice<GptFamily>(
         "family", {{"gpt2", GptFamily::kGpt2}, {"llama", GptFamily::kLlama}}, GptFamily::kLlama);
@@ -100,6 +102,13 @@ void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
   options.init_weights = text_or_refuse(given, "init-weights", "", "a folder or a file");
 }
 
+void read_gpt_model(const Arguments& given, GptTrainOptions& options) {
+  options.model = given.name("model", gpt_preset_names(), options.model);
+  read_gpt_sizes(given, options);
+}
+
+namespace {
+
 void read_learning_rates(const Arguments& given, GptTrainOptions& options) {
   options.learning_rate = given.positive("learning-rate", options.learning_rate);
   options.schedule = given.choice<GptSchedule>(
@@ -114,6 +123,21 @@ void read_learning_rates(const Arguments& given, GptTrainOptions& options) {
   options.warmup_steps = given.integer("warmup-steps", kGptCountsOrNone, options.warmup_steps);
   if (options.warmup_steps > options.steps)
     given.refuse_together("warmup-steps", fmt::format("expected at most the {} of --steps", options.steps));
+}
+
+/// With --plan auto, flags give no layout.
+void read_layout_choice(const Arguments& given, GptTrainOptions& options) {
+  options.plan = given.choice<GptLayoutChoice>(
+      "plan",
+      {{"check", GptLayoutChoice::kCheck}, {"auto", GptLayoutChoice::kAuto}, {"off", GptLayoutChoice::kOff}},
+      options.plan);
+  options.device_memory = given.text("device-memory", options.device_memory);
+  if (given.has("device-memory")) parse_bytes("device-memory", options.device_memory);
+  if (options.plan != GptLayoutChoice::kAuto) return;
+  for (const std::string flag : {"mesh", "sharding", "micro-batch-size", "recompute", "sequence-parallel",
+                                 "pipeline-schedule", "stages-per-rank", "pipeline-cut"}) {
+    if (given.has(flag)) given.refuse_together(flag, "expected it without --plan auto, which chooses it");
+  }
 }
 
 void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
@@ -131,6 +155,7 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
       {{"ring", GptContextAttention::kRing}, {"all_to_all", GptContextAttention::kAllToAll}},
       options.context_attention);
   read_pipeline(given, options);
+  read_layout_choice(given, options);
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

@@ -23,6 +23,11 @@ struct GptCommandLine {
 /// expected and the given value.
 void read_gpt_work(const Arguments& given, GptTrainOptions& options);
 
+/// Sets the options of the model alone, likewise.
+void read_gpt_model(const Arguments& given, GptTrainOptions& options);
+/// The same without --model.
+void read_gpt_sizes(const Arguments& given, GptTrainOptions& options);
+
 /// Parses the arguments after the program's name and the configuration file that --config names. Flags
 /// override the file. `strategies` are the names that --strategy accepts besides auto. Throws UsageError
 /// naming the flag (or the file and key), the expected and the given value.

@@ -121,6 +121,8 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"recompute", gpt_recompute_name(options.recompute)},
           {"sequence-parallel", options.sequence_parallel},
           {"context-attention", gpt_context_attention_name(options.context_attention)},
+          {"plan", gpt_layout_choice_name(options.plan)},
+          {"device-memory", settings::text(options.device_memory)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},

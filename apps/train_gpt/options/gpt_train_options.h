@@ -20,10 +20,18 @@ enum class GptRecompute { kNothing, kEveryBlock };
 /// The way in which ranks compute attention between their tokens, see ContextMethod.
 enum class GptContextAttention { kRing, kAllToAll };
 
+/// What is done about layouts before the first step.
+enum class GptLayoutChoice {
+  kCheck,  ///< a training that does not fit into the memory is refused
+  kAuto,   ///< the fastest layout that fits is chosen
+  kOff,
+};
+
 /// Return the spelling used in flags and printed configurations.
 std::string gpt_schedule_name(GptSchedule schedule);
 std::string gpt_recompute_name(GptRecompute recompute);
 std::string gpt_context_attention_name(GptContextAttention attention);
+std::string gpt_layout_choice_name(GptLayoutChoice choice);
 std::string gpt_family_name(GptFamily family);
 std::string token_format_name(TokenFormat format);
 
@@ -76,6 +84,8 @@ struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   bool sequence_parallel =
       false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
   GptContextAttention context_attention = GptContextAttention::kRing;  ///< along a context axis
+  GptLayoutChoice plan = GptLayoutChoice::kCheck;
+  std::string device_memory;   ///< such as 80GiB; empty: what this machine has left
   int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;

@@ -56,10 +56,10 @@ TEST(ExchangeModel, SendsAsFastAsTheSlowerOfSoftwareAndLink) {
 
 // Patarasuk and Yuan's bound for the bytes, and the logarithm of the number of ranks for the messages.
 TEST(ExchangeModel, CountsTheMessagesOfTheLibraryFor64Workers) {
-  const auto seconds = [](double bytes, const Link& link) {
+  const auto seconds = [](double bytes, const DeviceLink& link) {
     return exchange_between_machines({}, 64, bytes, link).seconds;
   };
-  const Link only_latency{1, kUnlimited};
+  const DeviceLink only_latency{1, kUnlimited};
   EXPECT_DOUBLE_EQ(seconds(4096, only_latency), 6);
   EXPECT_DOUBLE_EQ(seconds(1 << 20, only_latency), 12);
   EXPECT_DOUBLE_EQ(seconds(1 << 20, {0, 1}), 2 * 63.0 / 64 * (1 << 20));

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-const Link kPerfect{0, std::numeric_limits<double>::infinity()};
+const DeviceLink kPerfect{0, std::numeric_limits<double>::infinity()};
 
 ComputeTimes small_step() {
   return {.forward_seconds = 1,
@@ -75,7 +75,7 @@ TEST(PredictStep, IsTheComputeWhereLinkAndSoftwareAreFree) {
 // By hand, for 2 workers: the first 4 MB take 40 ms at 100 MB/s within backward, the other 8 MB 80 ms after
 // it, each in two rounds of 1 ms; the flags (100 tensors, 2 replicas) have 808 bytes and one round.
 TEST(PredictStep, AddsWhatIsNotHidden) {
-  const Link link{0, 1e8};
+  const DeviceLink link{0, 1e8};
   const double flags = 1e-3 + 808 / 1e8;
   EXPECT_NEAR(predict_step(small_cluster(), small_step(), 2, link, {Overlap::kBackward, false}, kSmall),
               3.5 + 0.082 + flags, 1e-9);

@@ -1,4 +1,4 @@
-#include "lockstep/strategies/parallel/internal/pipeline_cut.h"
+#include "lockstep/strategies/pipeline/internal/pipeline_cut.h"
 
 #include <gtest/gtest.h>
 

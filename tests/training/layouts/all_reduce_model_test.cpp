@@ -1,13 +1,13 @@
-#include "lockstep/benchmarks/scaling/all_reduce_model.h"
+#include "lockstep/training/layouts/all_reduce_model.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::benchmarks {
+namespace lockstep {
 namespace {
 
 // By hand: 4 ranks send 2 * 3 messages and 2 * 3/4 of the bytes.
 TEST(RingAllReduce, TakesItsMessagesAndItsShareOfTheBytes) {
-  const Link link{.latency_seconds = 0.5, .bytes_per_second = 100};
+  const DeviceLink link{.latency_seconds = 0.5, .bytes_per_second = 100};
   EXPECT_DOUBLE_EQ(ring_bytes(4, 800), 1200);
   EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(4, 800, link), 6 * 0.5 + 1200.0 / 100);
   EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(2, 800, link), 2 * 0.5 + 800.0 / 100);
@@ -27,7 +27,7 @@ TEST(RingAllReduce, WithoutLatencyNeverTakesTwiceTheBytes) {
   }
 }
 
-const Topology kFourByFour{
+const LinkedMachines kFourByFour{
     .num_machines = 4, .replicas_each = 4, .within = {0.1, 1000}, .between = {0.2, 100}};
 
 // 16 ranks: 30 messages over the slower link, and 2 * 15/16 of the bytes.
@@ -41,13 +41,13 @@ TEST(HierarchicalAllReduce, IsARingWithinAndOneBetween) {
                    6 * 0.1 + 2400.0 / 1000 + 6 * 0.2 + 2400.0 / 100);
 }
 
-TEST(Topology, OfOneMachineOrOfOneReplicaEachHasNoOtherLink) {
-  Topology machine = kFourByFour;
+TEST(LinkedMachines, OfOneMachineOrOfOneReplicaEachHasNoOtherLink) {
+  LinkedMachines machine = kFourByFour;
   machine.num_machines = 1;
   const double within = ring_all_reduce_seconds(4, 1600, machine.within);
   EXPECT_DOUBLE_EQ(flat_all_reduce_seconds(machine, 1600), within);
   EXPECT_DOUBLE_EQ(hierarchical_all_reduce_seconds(machine, 1600), within);
-  Topology single = kFourByFour;
+  LinkedMachines single = kFourByFour;
   single.replicas_each = 1;
   const double between = ring_all_reduce_seconds(4, 1600, single.between);
   EXPECT_DOUBLE_EQ(flat_all_reduce_seconds(single, 1600), between);
@@ -55,4 +55,4 @@ TEST(Topology, OfOneMachineOrOfOneReplicaEachHasNoOtherLink) {
 }
 
 }  // namespace
-}  // namespace lockstep::benchmarks
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+#include "lockstep/apps/plan/plan_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/train_gpt/options/gpt_flags.h"
+#include "lockstep/models/gpt/gpt_presets.h"
+
+namespace lockstep::apps {
+namespace {
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  plan                                             # train_gpt's small model on this machine\n"
+    "  plan --model llama-2-7b --global-batch-size 512 --precision bfloat16 --devices 64 \\\n"
+    "    --memory 80GiB --gpu H100 --link 400Gbit/s     # 8 machines with 8 GPUs each\n"
+    "  plan --model gpt --layers 96 --hidden 12288 --heads 96 --vocabulary-size 50304 \\\n"
+    "    --sequence-length 2048 --global-batch-size 1536 --precision bfloat16 --devices 1024 \\\n"
+    "    --memory 80GiB --gpu A100 --link 200Gbit/s --svg memory.svg --json plan.json\n"
+    "\nPlans of machines that are not here are arithmetic: nothing of them has been measured.\n"
+    "\nExit codes: 0 done, 1 any other error, 2 usage, 7 no layout fits into the memory.\n";
+
+std::vector<Flag> planned_model_flags() {
+  std::vector<Flag> flags;
+  constexpr std::array<std::string_view, 3> kLeftOut{"model", "init-weights", "sequence-length"};
+  flags.push_back({"Model", "model", "NAME",
+                   fmt::format("{} for the sizes that the flags below give, in the family of Llama unless "
+                               "--family says otherwise, or one of train_gpt's: {}",
+                               kGptModel, fmt::join(gpt_preset_names(), ", ")),
+                   "small"});
+  for (auto& flag : gpt_model_flags()) {
+    bool is_left_out = false;
+    for (const auto name : kLeftOut) is_left_out = is_left_out || flag.name == name;
+    if (!is_left_out) flags.push_back(std::move(flag));
+  }
+  flags.push_back({"Model", "vocabulary-size", "N",
+                   "Tokens of the vocabulary (default: those of the model, or 32000 for gpt)"});
+  flags.push_back({"Model", "sequence-length", "N",
+                   "Tokens in a sequence (default: the model's longest, up to 1024, or 1024 for gpt)"});
+  return flags;
+}
+
+std::vector<Flag> planned_training_flags() {
+  return {{"Training", "global-batch-size", "N", "Sequences in a step, over all replicas", "32"},
+          {"Training", "tokens-per-step", "N",
+           "Tokens in a step instead of --global-batch-size: a multiple of the sequence length"},
+          precision_flag()};
+}
+
+std::vector<Flag> machine_flags() {
+  return {
+      {"Machine", "devices", "N", "Devices of all machines together (default: the cores of this machine)"},
+      {"Machine", "memory", "SIZE",
+       "Memory of a device, such as 80GiB (default: that of this machine, divided by --devices)"},
+      {"Machine", "reserve", "SIZE",
+       "Memory of a device that the plan leaves free, for the driver, NCCL and what an allocator cannot fill "
+       "(default: a twentieth of --memory)"},
+      {"Machine", "gpus-per-machine", "N", "Devices of a machine", "8"},
+      {"Machine", "gpu", "NAME",
+       "Take the speed of matrix products that the maker of this GPU states for --precision, times "
+       "--efficiency: H100, A100, B200 and others"},
+      {"Machine", "efficiency", "X", "Share of the stated speed that matrix products reach, below 1", "0.5"},
+      {"Machine", "flops", "RATE",
+       "Operations per second that matrix products of a device reach, such as 400TFLOP/s, instead of --gpu "
+       "(default: measured here)"},
+      {"Machine", "memory-bandwidth", "RATE",
+       "Bytes per second that other operators of a device read and write (default: measured here; of other "
+       "machines 2TB/s)"},
+      {"Machine", "operator-time", "TIME",
+       "Time that each operator takes at least (default: measured here; of other machines 5us)"},
+      {"Machine", "link", "RATE", "Rate of a device to other machines, in each direction, such as 400Gbit/s",
+       "200Gbit/s"},
+      {"Machine", "link-latency", "TIME", "Time of a message between machines, besides its bytes", "10us"},
+      {"Machine", "link-within", "RATE",
+       "Rate between two devices of a machine (default: of this machine, a quarter of --memory-bandwidth; of "
+       "others 200GB/s)"},
+      {"Machine", "link-within-latency", "TIME", "Time of a message within a machine, besides its bytes",
+       "5us"},
+  };
+}
+
+std::vector<Flag> plan_output_flags() {
+  return {{"Plans", "mesh", "AXES", "Plan only this mesh, such as data=8,tensor=8 (default: all meshes)"},
+          {"Plans", "top", "N", "Show the N fastest layouts", "10"},
+          {"Plans", "json", "FILE", "Write all numbers of the shown layouts as JSON"},
+          {"Plans", "svg", "FILE",
+           "Draw the memory of each rank in the fastest layout, for light and dark pages"}};
+}
+
+}  // namespace
+
+FlagTable plan_flags() {
+  FlagTable table{
+      .program = "plan",
+      .summary =
+          "Predicts memory and time of a training in every layout, and names the flags that run the "
+          "fastest.",
+      .after = kExamples,
+      .alternatives = {{"global-batch-size", "tokens-per-step"}, {"gpu", "flops"}},
+      .needs = {{"efficiency", {"gpu"}}}};
+  for (auto group : {planned_model_flags(), planned_training_flags(), machine_flags(), plan_output_flags()})
+    for (auto& flag : group) table.flags.push_back(std::move(flag));
+  table.flags.push_back({"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction});
+  table.flags.push_back(
+      {"Other", "version", "", "Print the version of Lockstep, and exit", "", FlagRole::kAction});
+  return table;
+}
+
+std::string plan_help_text(const std::string& program) {
+  return help_text(plan_flags(), program);
+}
+
+}  // namespace lockstep::apps
