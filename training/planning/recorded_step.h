@@ -106,6 +106,10 @@ struct RecordedStep {
   std::vector<int64_t> live_bytes(int64_t examples) const;
   /// Returns the numbers of the blocks whose names begin with `prefix`, such as "blocks." of a Gpt.
   std::vector<size_t> blocks_named(const std::string& prefix) const;
+  /// Returns the calls with which the blocks of a pipeline begin, for PlannedPipeline::blocks: each call of a
+  /// block whose name begins with `prefix` is one, such as "blocks." of a Gpt, as are all calls before and
+  /// after these. Throws InvalidArgument if there is no such call.
+  std::vector<size_t> pipeline_blocks(const std::string& prefix) const;
 };
 
 }  // namespace lockstep
