@@ -16,7 +16,9 @@ StepLog* StepLog::of_thread() {
 
 void StepLog::reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device device) {
   if (!is_recording || !device.is_cpu() || bytes == 0) return;
+  take_freed();
   if (bytes > 0) {
+    if (ranks_) ranks_->add(memory, *this);
     const int number = static_cast<int>(allocations.size());
     allocations.push_back({.bytes = bytes, .call = call_, .is_backward = is_backward_});
     live_[memory] = number;
@@ -24,10 +26,24 @@ void StepLog::reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10
     return;
   }
   const auto found = live_.find(memory);
-  if (found == live_.end()) return;  // older than the step
+  if (found == live_.end()) {  // older than the step, or another rank's
+    if (ranks_) ranks_->free_elsewhere(memory);
+    return;
+  }
+  if (ranks_) ranks_->remove(memory);
   allocations[static_cast<size_t>(found->second)].freed_at = now();
   note(Kind::kFree, found->second);
   live_.erase(found);
+}
+
+void StepLog::take_freed() {
+  if (!ranks_) return;
+  for (const void* memory : ranks_->take_freed(*this)) {
+    const auto found = live_.find(memory);
+    if (found == live_.end()) continue;
+    freed_elsewhere.emplace_back(found->second, now());
+    live_.erase(found);
+  }
 }
 
 int StepLog::allocation_of(const at::Tensor& tensor) const {

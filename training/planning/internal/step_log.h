@@ -4,11 +4,13 @@
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "lockstep/training/planning/internal/rank_allocations.h"
 #include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
@@ -33,6 +35,14 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     int64_t bytes_read = 0;
     int64_t bytes_written = 0;
   };
+
+  /// `ranks` are those that are recorded at the same time; null: there are none.
+  explicit StepLog(std::shared_ptr<RankAllocations> ranks = nullptr) : ranks_(std::move(ranks)) {}
+  ~StepLog() override {
+    if (ranks_) ranks_->forget(*this);
+  }
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
 
   /// Returns the log of this thread, or null.
   static StepLog* of_thread();
@@ -68,6 +78,9 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   std::vector<Allocation> allocations;
   std::vector<Operator> operators;
   std::vector<RecordedEvent> events;
+  /// What other threads have freed: allocations, and the numbers of the events that came next. They are not
+  /// among the events, since their moments depend on the other threads.
+  std::vector<std::pair<int, int>> freed_elsewhere;
   std::vector<RecordedCall> calls;
   std::vector<std::string> blocks;
   std::vector<int> gradients;  // for each parameter: its allocation
@@ -77,7 +90,9 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   int now() const { return static_cast<int>(events.size()); }
   void note(RecordedEvent::Kind kind, int number) { events.push_back({kind, number}); }
   int allocation_of(const at::Tensor& tensor) const;
+  void take_freed();
 
+  std::shared_ptr<RankAllocations> ranks_;
   std::unordered_map<const void*, int> live_;
   std::vector<std::pair<int64_t, int64_t>> nodes_;  // of each call: its nodes' numbers, the last one excluded
   int call_ = -1;                                   // that runs, or whose backward does
