@@ -4,6 +4,7 @@
 #include "lockstep/benchmarks/planning/planned_model.h"
 #include "lockstep/benchmarks/planning/planned_training.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/nn/losses.h"
 #include "lockstep/training/planning/module_recorder.h"
 #include "lockstep/training/planning/rank_recorders.h"
 
@@ -47,10 +48,13 @@ RecordedStep record_of_ranks(const PlannedTraining& training) {
       [&](ReplicaContext& replica, std::shared_ptr<torch::nn::Module>& model) {
         recorders.record(
             replica, *model, [&](int64_t examples) { return make_planned_batch(training, examples); },
-            [&](const PlannedBatch& batch) { return planned_losses(training, *model, batch).mean(); });
+            [&](const PlannedBatch& batch) {
+              return compute_average_loss(replica, planned_losses(training, *model, batch),
+                                          {.global_batch_size = batch[0].size(0)});
+            });
       },
       models);
-  return recorders.mean();
+  return training.shares_experts ? recorders.mean() : recorders.largest();
 }
 
 }  // namespace

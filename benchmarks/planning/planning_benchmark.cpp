@@ -84,6 +84,7 @@ int run(int argc, char** argv) {
   int64_t num_off = 0;
   for (int64_t i = 0; i < options.trainings; ++i) {
     const auto text = text_of(random_training(static_cast<uint64_t>(options.first + i)));
+    std::cerr << "==> " << options.first + i << ": " << text << std::flush;
     const auto compared = compare(options.first + i);
     const size_t rank = compared.worst();
     const auto& plan = compared.plans[rank];
@@ -97,8 +98,7 @@ int run(int argc, char** argv) {
                    megabytes(plan.optimizer_state), megabytes(plan.activations + plan.inputs),
                    megabytes(plan.buckets + plan.gathered_units + plan.communication), megabytes(plan.peak()),
                    megabytes(compared.measured[rank]), fixed(100 * error, 1)});
-    std::cerr << "==> " << options.first + i << ": " << text << place << ": " << fixed(100 * error, 1) << " %"
-              << std::endl;
+    std::cerr << place << ": " << fixed(100 * error, 1) << " %" << std::endl;
   }
   std::cout << "MB (10^6 bytes) of each rank; of stages, the rank that is off most\n\n"
             << table << "\n"

@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/training/planning/internal/rank_allocations.h"
 
@@ -69,6 +71,15 @@ void RankRecorders::record(const ReplicaContext& replica, torch::nn::Module& mod
                            const std::function<torch::Tensor(const ModuleRecorder::Batch& batch)>& loss_of) {
   const size_t rank = place_of(replica, recorders_.size());
   records_[rank] = recorders_[rank]->record(model, batch_of, loss_of);
+}
+
+const RecordedStep& RankRecorders::largest() const {
+  const auto need_of = [](const RecordedStep& record) {
+    const auto live = record.live_bytes(record.most_examples);
+    return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  };
+  return *std::max_element(records_.begin(), records_.end(),
+                           [&](const auto& a, const auto& b) { return need_of(a) < need_of(b); });
 }
 
 RecordedStep RankRecorders::mean() const {

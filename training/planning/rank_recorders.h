@@ -33,7 +33,7 @@ namespace lockstep {
 ///     strategy.run([&](ReplicaContext& replica, Gpt& model) {
 ///       recorders.record(replica, *model, batch_of, loss_of);
 ///     }, models);
-///     const RecordedStep record = recorders.mean();
+///     const RecordedStep record = recorders.largest();
 class RankRecorders {
  public:
   /// Makes recorders of this many ranks.
@@ -52,6 +52,8 @@ class RankRecorders {
 
   /// Returns the ranks' records.
   const std::vector<RecordedStep>& records() const { return records_; }
+  /// Returns the record of the rank that needs the most memory.
+  const RecordedStep& largest() const;
   /// Returns the record of the first rank, with the means of the ranks' sizes: tokens are then divided
   /// equally among experts. Throws InvalidArgument if the ranks did not allocate the same number of tensors.
   RecordedStep mean() const;

@@ -11,15 +11,12 @@
 #include "lockstep/training/planning/internal/kept_memory.h"
 #include "lockstep/training/planning/internal/planned_stages.h"
 #include "lockstep/training/planning/internal/stage_memory.h"
+#include "lockstep/training/planning/internal/step_memory.h"
 
 namespace lockstep {
 namespace {
 
 using Op = PipelineOp;
-
-size_t at(int number) {
-  return static_cast<size_t>(number);
-}
 
 /// The plan of a whole pipeline.
 struct PlannedRanks {

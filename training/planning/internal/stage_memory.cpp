@@ -11,10 +11,6 @@ namespace {
 
 using Kind = RecordedEvent::Kind;
 
-size_t at(int number) {
-  return static_cast<size_t>(number);
-}
-
 /// Follows one micro-batch through a stage.
 class StageSimulation {
  public:

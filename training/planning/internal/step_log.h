@@ -59,17 +59,33 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   void end_forward();
   /// Notes that backward comes to a node, which forward has given the number.
   void begin_node(int64_t number);
+  /// Between them, backward gives a parameter its gradient. It copies one that another rank's thread still
+  /// uses, which depends on the threads: the copy counts as the gradient itself.
+  void begin_accumulation() { is_accumulating_ = is_of_ranks(); }
+  void end_accumulation() { is_accumulating_ = false; }
+  bool is_accumulating() const { return is_accumulating_; }
+  void take_copy(const at::Tensor& copy, const at::Tensor& gradient);
   /// Notes the gradient of a parameter.
   void take_gradient(int parameter, const at::Tensor& gradient);
   bool is_in_call() const { return call_ >= 0; }
+  /// Whether it is that of a rank, recorded together with others.
+  bool is_of_ranks() const { return ranks_ != nullptr; }
 
   /// Whether operators that begin now are not part of one that counts as a whole.
-  bool counts_operators() const { return is_recording && num_whole_ == 0; }
+  bool counts_operators() const { 
+    return is_recording && num_whole_ == 0 && num_collectives_ == 0 && !is_accumulating_;
+  }
+  /// Between them, this thread does a part of a collective, which any of its ranks may do: neither operators
+  /// nor their memory count.
+  void begin_collective() { ++num_collectives_; }
+  void end_collective() { --num_collectives_; }
   /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
   /// end_operator().
   struct Inner {
     size_t num_counted = 0;
     bool is_whole = false;
+    size_t first_event = 0;
+    size_t first_allocation = 0;
   };
   Inner begin_operator(bool is_whole);
   /// Counts the operator, unless it is null or only calls counted ones.
@@ -91,12 +107,17 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   void note(RecordedEvent::Kind kind, int number) { events.push_back({kind, number}); }
   int allocation_of(const at::Tensor& tensor) const;
   void take_freed();
+  void allocate(const void* memory, int64_t bytes);
+  void join_scratch(const Inner& inner);
 
   std::shared_ptr<RankAllocations> ranks_;
   std::unordered_map<const void*, int> live_;
   std::vector<std::pair<int64_t, int64_t>> nodes_;  // of each call: its nodes' numbers, the last one excluded
   int call_ = -1;                                   // that runs, or whose backward does
   bool is_backward_ = false;
+  std::unordered_map<const void*, int64_t> copies_;  // bytes of gradients that are being copied
+  bool is_accumulating_ = false;
+  int num_collectives_ = 0;
   int num_whole_ = 0;  // operators that run now and count as a whole
 };
 

@@ -8,10 +8,6 @@ namespace {
 
 using Kind = RecordedEvent::Kind;
 
-size_t place(int number) {
-  return static_cast<size_t>(number);
-}
-
 }  // namespace
 
 StepMemory::StepMemory(const RecordedStep& record, const TrainingLayout& layout)
@@ -25,7 +21,7 @@ StepMemory::StepMemory(const RecordedStep& record, const TrainingLayout& layout)
 }
 
 int64_t StepMemory::bytes_of_parameter(int parameter) const {
-  const auto& own = record_.parameters[place(parameter)];
+  const auto& own = record_.parameters[at(parameter)];
   return own.elements * own.element_bytes;
 }
 
@@ -50,61 +46,61 @@ void StepMemory::add(Part part, int64_t bytes) {
 }
 
 StepMemory::Part StepMemory::part_of(int allocation) const {
-  return record_.allocations[place(allocation)].parameter >= 0 ? &MemoryPlan::gradients
+  return record_.allocations[at(allocation)].parameter >= 0 ? &MemoryPlan::gradients
                                                                : &MemoryPlan::activations;
 }
 
 int64_t StepMemory::rounding_of(int allocation) const {
-  const int64_t bytes = sizes_[place(allocation)];
+  const int64_t bytes = sizes_[at(allocation)];
   return (bytes + allocation_unit_ - 1) / allocation_unit_ * allocation_unit_ - bytes;
 }
 
 void StepMemory::allocate(int allocation) {
-  if (is_held_[place(allocation)]) return;
-  is_held_[place(allocation)] = true;
-  is_due_[place(allocation)] = false;
+  if (is_held_[at(allocation)]) return;
+  is_held_[at(allocation)] = true;
+  is_due_[at(allocation)] = false;
   now_.allocator += rounding_of(allocation);
   total_ += rounding_of(allocation);
-  add(part_of(allocation), sizes_[place(allocation)]);
+  add(part_of(allocation), sizes_[at(allocation)]);
 }
 
 void StepMemory::drop(int allocation) {
-  if (allocation < 0 || !is_held_[place(allocation)]) return;
-  is_held_[place(allocation)] = false;
-  is_due_[place(allocation)] = false;
+  if (allocation < 0 || !is_held_[at(allocation)]) return;
+  is_held_[at(allocation)] = false;
+  is_due_[at(allocation)] = false;
   add(&MemoryPlan::allocator, -rounding_of(allocation));
-  add(part_of(allocation), -sizes_[place(allocation)]);
+  add(part_of(allocation), -sizes_[at(allocation)]);
 }
 
 void StepMemory::free(int allocation) {
-  if (!is_held_[place(allocation)]) return;
-  if (pins_[place(allocation)] > 0) {
-    is_due_[place(allocation)] = true;
+  if (!is_held_[at(allocation)]) return;
+  if (pins_[at(allocation)] > 0) {
+    is_due_[at(allocation)] = true;
   } else {
     drop(allocation);
   }
 }
 
 void StepMemory::pin(int allocation) {
-  if (allocation >= 0) ++pins_[place(allocation)];
+  if (allocation >= 0) ++pins_[at(allocation)];
 }
 
 void StepMemory::unpin(int allocation) {
-  if (allocation < 0 || --pins_[place(allocation)] > 0) return;
-  if (is_due_[place(allocation)]) drop(allocation);
+  if (allocation < 0 || --pins_[at(allocation)] > 0) return;
+  if (is_due_[at(allocation)]) drop(allocation);
 }
 
 /// recompute() keeps the block's input.
 void StepMemory::begin_call(int call) {
-  if (is_recomputed(call)) pin(record_.calls[place(call)].input);
+  if (is_recomputed(call)) pin(record_.calls[at(call)].input);
 }
 
 /// recompute() drops all that the block's forward has kept, but its result.
 void StepMemory::end_call(int call) {
   if (!is_recomputed(call)) return;
-  const auto& own = record_.calls[place(call)];
+  const auto& own = record_.calls[at(call)];
   for (int event = own.begins_at; event < own.ends_at; ++event) {
-    const auto& [kind, number] = record_.events[place(event)];
+    const auto& [kind, number] = record_.events[at(event)];
     if (kind == Kind::kAllocate && number != own.output) drop(number);
   }
 }
@@ -112,26 +108,26 @@ void StepMemory::end_call(int call) {
 /// Computes the block again, if it is to be. What the recorded step has freed by now is not kept.
 void StepMemory::begin_backward(int event, int call) {
   if (!is_recomputed(call)) return;
-  const auto& own = record_.calls[place(call)];
+  const auto& own = record_.calls[at(call)];
   pin(own.output_gradient);
-  if (own.output >= 0 && pins_[place(own.output)] == 0) drop(own.output);
+  if (own.output >= 0 && pins_[at(own.output)] == 0) drop(own.output);
   for (int i = own.begins_at; i < own.ends_at; ++i) {
-    const auto& [kind, number] = record_.events[place(i)];
+    const auto& [kind, number] = record_.events[at(i)];
     if (kind == Kind::kAllocate) allocate(number);
     if (kind == Kind::kFree) free(number);
   }
   for (int i = own.begins_at; i < own.ends_at; ++i) {
-    const auto& [kind, number] = record_.events[place(i)];
+    const auto& [kind, number] = record_.events[at(i)];
     if (kind != Kind::kAllocate) continue;
-    const int freed_at = record_.allocations[place(number)].freed_at;
+    const int freed_at = record_.allocations[at(number)].freed_at;
     if (freed_at >= 0 && freed_at < event) free(number);
   }
 }
 
 void StepMemory::end_backward(int call) {
   if (!is_recomputed(call)) return;
-  unpin(record_.calls[place(call)].input);
-  unpin(record_.calls[place(call)].output_gradient);
+  unpin(record_.calls[at(call)].input);
+  unpin(record_.calls[at(call)].output_gradient);
 }
 
 }  // namespace lockstep

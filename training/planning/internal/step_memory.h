@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -7,6 +8,11 @@
 #include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
+
+/// Returns a record's number of something as an index.
+inline size_t at(int number) {
+  return static_cast<size_t>(number);
+}
 
 /// The memory of a recorded step in a layout, by part, while someone goes through its events: what is there
 /// now, and the most that was. Knows sizes, and how recompute() changes the allocations of a block.
@@ -31,10 +37,10 @@ class StepMemory {
   void free(int allocation);
   void pin(int allocation);
   void unpin(int allocation);
-  bool is_held(int allocation) const { return is_held_[static_cast<size_t>(allocation)]; }
+  bool is_held(int allocation) const { return is_held_[at(allocation)]; }
 
   bool is_recomputed(int call) const {
-    return is_recomputed_[static_cast<size_t>(record_.calls[static_cast<size_t>(call)].block)];
+    return is_recomputed_[at(record_.calls[at(call)].block)];
   }
   /// Call them at the begin and the end of a call's forward, and of its backward, which begins with `event`.
   void begin_call(int call);
@@ -44,7 +50,7 @@ class StepMemory {
 
   /// Returns the bytes of an allocation, or of a parameter.
   int64_t bytes_of_allocation(int allocation) const {
-    return allocation < 0 ? 0 : sizes_[static_cast<size_t>(allocation)];
+    return allocation < 0 ? 0 : sizes_[at(allocation)];
   }
   int64_t bytes_of_parameter(int parameter) const;
 

@@ -7,10 +7,6 @@ namespace {
 
 using Kind = RecordedEvent::Kind;
 
-size_t at(int number) {
-  return static_cast<size_t>(number);
-}
-
 }  // namespace
 
 StepSimulation::StepSimulation(const RecordedStep& record, const TrainingLayout& layout,

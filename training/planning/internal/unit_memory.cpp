@@ -15,10 +15,6 @@ int64_t padded(int64_t bytes) {
   return (bytes + kUnitAlignment - 1) / kUnitAlignment * kUnitAlignment;
 }
 
-size_t at(int number) {
-  return static_cast<size_t>(number);
-}
-
 }  // namespace
 
 UnitMemory::UnitMemory(const RecordedStep& record, const TrainingLayout& layout, StepMemory& memory,
