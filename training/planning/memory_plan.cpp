@@ -39,10 +39,11 @@ MemoryPlan plan_without_stages(const RecordedStep& record, const TrainingLayout&
   StepSimulation step(record, layout, kept_memory(record, layout));
   if (layout.micro_batches == 1) {
     step.run(MicroBatchPlace::kOnly);
-    return step.most();
+  } else {
+    step.run(layout.micro_batches == 2 ? MicroBatchPlace::kFirst : MicroBatchPlace::kMiddle);
+    step.run(MicroBatchPlace::kLast);
   }
-  step.run(layout.micro_batches == 2 ? MicroBatchPlace::kFirst : MicroBatchPlace::kMiddle);
-  step.run(MicroBatchPlace::kLast);
+  step.gather_parameters();
   return step.most();
 }
 

@@ -1,5 +1,6 @@
 #include "lockstep/training/planning/internal/kept_memory.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -31,6 +32,15 @@ bool is_among(const std::vector<bool>& is_here, size_t parameter) {
 
 bool sums_gradients(const TrainingLayout& layout) {
   return layout.replicas > 1 || layout.copies > 1;
+}
+
+int64_t replicas_of_process(const TrainingLayout& layout) {
+  return layout.replicas_per_process == 0 ? layout.replicas
+                                          : std::min(layout.replicas_per_process, layout.replicas);
+}
+
+bool has_processes(const TrainingLayout& layout) {
+  return replicas_of_process(layout) < layout.replicas;
 }
 
 MemoryPlan kept_memory(const RecordedStep& record, const TrainingLayout& layout,

@@ -12,6 +12,11 @@ namespace lockstep {
 /// Returns whether the gradients of ranks are summed.
 bool sums_gradients(const TrainingLayout& layout);
 
+/// Returns how many of the replicas are threads of one process.
+int64_t replicas_of_process(const TrainingLayout& layout);
+/// Returns whether replicas exchange values between processes, which needs memory for what is under way.
+bool has_processes(const TrainingLayout& layout);
+
 /// Returns the parts of a plan that are there all the time, of the parameters whose numbers `is_here` has, or
 /// of all of them if it is empty.
 MemoryPlan kept_memory(const RecordedStep& record, const TrainingLayout& layout,

@@ -183,31 +183,33 @@ void RankSimulation::act(const PipelineAction& action) {
   }
 }
 
-/// The result's gradient and, if another rank has sent it, the input are there no longer.
+/// If another rank has sent it, the input is there no longer.
 void RankSimulation::end_inputs(int stage) {
   const StageMemory& own = memory_of(stage);
-  add(&MemoryPlan::activations, -own.output_bytes);
   if (!is_here(stage - 1) && !(own.is_split && own.keeps_input))
     add(&MemoryPlan::activations, -own.input_bytes);
 }
 
 void RankSimulation::backward(int stage) {
   apply(memory_of(stage).backward);
+  add(&MemoryPlan::activations, -memory_of(stage).output_bytes);  // the result's gradient
   end_inputs(stage);
   end_micro_batch(stage);
 }
 
 void RankSimulation::backward_inputs(int stage) {
-  apply(memory_of(stage).inputs);
+  const StageMemory& own = memory_of(stage);
+  apply(own.inputs);
+  if (!own.keeps_output_gradient) add(&MemoryPlan::activations, -own.output_bytes);
   end_inputs(stage);
 }
 
 void RankSimulation::backward_weights(int stage) {
   const StageMemory& own = memory_of(stage);
-  if (own.is_split) {
-    apply(own.weights);
-    if (own.keeps_input && !is_here(stage - 1)) add(&MemoryPlan::activations, -own.input_bytes);
-  }
+  apply(own.weights);
+  if (own.keeps_output_gradient) add(&MemoryPlan::activations, -own.output_bytes);
+  if (own.is_split && own.keeps_input && !is_here(stage - 1))
+    add(&MemoryPlan::activations, -own.input_bytes);
   end_micro_batch(stage);
 }
 

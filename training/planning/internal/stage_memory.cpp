@@ -126,6 +126,9 @@ void StageSimulation::run_inputs(StageMemory& found) {
     if (kind == Kind::kFree && record_.allocations[at(number)].is_backward) memory_.free(number);
   }
   if (has_loss) memory_.drop(last.output_gradient);
+  // It has been received, and is among those that the half keeps.
+  if (!has_loss && last.halves.keeps_output_gradient)
+    memory_.add(&MemoryPlan::activations, -found.output_bytes);
   int64_t kept = 0, gradients = 0;
   for (size_t call = stage_.end_call; call-- > stage_.first_call;) {
     const auto& halves = record_.calls[call].halves;
@@ -186,6 +189,11 @@ StageMemory StageSimulation::run() {
   run_backward();
   end_backward(found);
   found.backward = taken();
+  if (stage_.first_call == 0) {  // has no gradients to compute for a stage before it
+    found.weights = found.backward;
+    found.keeps_output_gradient = true;
+    return found;
+  }
   found.is_split = has_halves();
   if (!found.is_split) {
     found.inputs = found.backward;

@@ -22,8 +22,11 @@ struct StageMemory {
   ActionMemory forward;
   ActionMemory backward;  ///< at once, up to the gradients of the stage's parameters and input
   bool is_split = false;  ///< whether there are two halves
-  ActionMemory inputs, weights;  ///< the halves; without them, the first one is all of `backward`
-  bool keeps_input = false;      ///< until the second half
+  /// The halves. If there are not two, one of them is all of `backward`: the second one of the first stage,
+  /// and the first one of the others.
+  ActionMemory inputs, weights;
+  bool keeps_input = false;            ///< until the second half
+  bool keeps_output_gradient = false;  ///< the same
   int64_t input_bytes = 0;   ///< of the stage's input, and of its gradient; 0 for the first stage
   int64_t output_bytes = 0;  ///< of the stage's result; 0 for the last one
   int64_t gradient_bytes = 0;  ///< of the parameters' gradients

@@ -23,6 +23,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     int64_t bytes = 0;
     int call = -1;
     bool is_backward = false;
+    bool is_exchanged = false;  // by a collective
     int freed_at = -1;
   };
   struct Operator {
@@ -79,6 +80,9 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   /// nor their memory count.
   void begin_collective() { ++num_collectives_; }
   void end_collective() { --num_collectives_; }
+  bool is_in_collective() const { return num_collectives_ > 0; }
+  /// Notes that a collective reads or writes a tensor, if one is under way.
+  void take_operand(const at::Tensor& tensor) const;
   /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
   /// end_operator().
   struct Inner {
@@ -106,7 +110,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   int now() const { return static_cast<int>(events.size()); }
   void note(RecordedEvent::Kind kind, int number) { events.push_back({kind, number}); }
   int allocation_of(const at::Tensor& tensor) const;
-  void take_freed();
+  void take_news();
   void allocate(const void* memory, int64_t bytes);
   void join_scratch(const Inner& inner);
 

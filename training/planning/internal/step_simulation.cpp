@@ -1,5 +1,7 @@
 #include "lockstep/training/planning/internal/step_simulation.h"
 
+#include <algorithm>
+
 #include "lockstep/training/planning/internal/kept_memory.h"
 
 namespace lockstep {
@@ -21,7 +23,8 @@ StepSimulation::StepSimulation(const RecordedStep& record, const TrainingLayout&
 
 void StepSimulation::lay_out_buckets() {
   bucket_of_.assign(record_.parameters.size(), -1);
-  if (layout_.stage != 2 || layout_.replicas == 1) return;
+  const bool are_divided = layout_.stage == 1 || layout_.stage == 2;
+  if (!are_divided || layout_.replicas == 1) return;
   for (const auto& bucket : planned_buckets(record_, layout_)) {
     for (const size_t i : bucket.parameters) bucket_of_[i] = static_cast<int>(bucket_bytes_.size());
     bucket_bytes_.push_back(bucket.bytes);
@@ -95,14 +98,37 @@ void StepSimulation::take_gradient(int parameter) {
 void StepSimulation::take_into_bucket(int parameter) {
   const int bucket = bucket_of_[at(parameter)];
   if (bucket < 0) return;
-  if (!has_bucket_[at(bucket)]) {
+  const bool is_kept_apart = layout_.stage == 2;
+  if (is_kept_apart && !has_bucket_[at(bucket)]) {
     has_bucket_[at(bucket)] = true;
     memory_.add(&MemoryPlan::buckets, bucket_bytes_[at(bucket)]);
   }
   --missing_[at(bucket)];
   for (; next_bucket_ < missing_.size() && missing_[next_bucket_] == 0; ++next_bucket_) {
-    if (next_bucket_ > 0) memory_.add(&MemoryPlan::buckets, -bucket_bytes_[next_bucket_ - 1]);
+    if (next_bucket_ > 0 && is_kept_apart)
+      memory_.add(&MemoryPlan::buckets, -bucket_bytes_[next_bucket_ - 1]);
+    if (!has_processes(layout_)) continue;
+    // What the replicas of a process have added up, which processes exchange.
+    if (next_bucket_ > 0)
+      memory_.add(&MemoryPlan::communication, -exchanged_bytes(bucket_bytes_[next_bucket_ - 1]));
+    memory_.add(&MemoryPlan::communication, exchanged_bytes(bucket_bytes_[next_bucket_]));
   }
+}
+
+int64_t StepSimulation::exchanged_bytes(int64_t bytes) const {
+  return bytes / replicas_of_process(layout_);
+}
+
+/// Two buckets at a time, of which each process sends a part and receives the whole.
+void StepSimulation::gather_parameters() {
+  if (bucket_bytes_.empty() || !has_processes(layout_)) return;
+  memory_.restart(kept_);
+  int64_t most = 0;
+  for (size_t i = 0; i < bucket_bytes_.size(); ++i) {
+    const int64_t bytes = bucket_bytes_[i] + (i > 0 ? bucket_bytes_[i - 1] : 0);
+    most = std::max(most, bytes / layout_.replicas + exchanged_bytes(bytes));
+  }
+  memory_.add(&MemoryPlan::communication, most);
 }
 
 }  // namespace lockstep

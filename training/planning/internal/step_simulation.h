@@ -22,6 +22,8 @@ class StepSimulation {
   StepSimulation(const RecordedStep& record, const TrainingLayout& layout, const MemoryPlan& kept);
 
   void run(MicroBatchPlace place);
+  /// Gathers stepped parameters, if sharding has divided the step.
+  void gather_parameters();
   const MemoryPlan& most() const { return memory_.most(); }
 
  private:
@@ -30,6 +32,7 @@ class StepSimulation {
   void handle(int event);
   void take_gradient(int parameter);
   void take_into_bucket(int parameter);
+  int64_t exchanged_bytes(int64_t bytes) const;
   bool has_earlier() const {
     return place_ == MicroBatchPlace::kMiddle || place_ == MicroBatchPlace::kLast;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/training/planning/internal/kept_memory.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,8 +24,7 @@ UnitMemory::UnitMemory(const RecordedStep& record, const TrainingLayout& layout,
     : record_(record),
       layout_(layout),
       memory_(memory),
-      sharing_(layout.replicas_per_process > 0 ? std::min(layout.replicas_per_process, layout.replicas)
-                                               : layout.replicas) {
+      sharing_(replicas_of_process(layout)) {
   if (layout.stage < 3) return;
   unit_bytes_.assign(record_.blocks.size(), 0);
   for (size_t i = 0; i < record_.parameters.size(); ++i) {
@@ -83,6 +84,7 @@ void UnitMemory::restart(bool has_earlier) {
   has_earlier_ = has_earlier;
   use_ = 0;
   whole_bytes_ = 0;
+  under_way_bytes_ = 0;
   sum_.reset();
 }
 
@@ -106,6 +108,11 @@ void UnitMemory::set_whole(int first, int second) {
   if (second >= 0 && second != first) bytes += unit_bytes_[at(second)];
   bytes /= sharing_;
   memory_.add(&MemoryPlan::gathered_units, bytes - std::exchange(whole_bytes_, bytes));
+  // Of what processes gather, each sends a part and receives the whole apart from the unit.
+  if (!has_processes(layout_)) return;
+  const int64_t gathered = second >= 0 && second != first ? unit_bytes_[at(second)] : 0;
+  const int64_t under_way = gathered / layout_.replicas + gathered / sharing_;
+  memory_.add(&MemoryPlan::communication, under_way - std::exchange(under_way_bytes_, under_way));
 }
 
 void UnitMemory::begin_use(int call) {
@@ -161,6 +168,9 @@ void UnitMemory::reduce(int event, int call) {
     if (middle > event) ends_at = middle;
   }
   sum_ = Sum{bytes, part, ends_at};
+  if (!has_processes(layout_)) return;
+  sum_->sent += bytes / sharing_;  // what they exchange
+  memory_.add(&MemoryPlan::communication, bytes / sharing_);
 }
 
 }  // namespace lockstep

@@ -70,6 +70,7 @@ class UnitMemory {
   bool has_earlier_ = false;
   size_t use_ = 0;  // that comes next
   int64_t whole_bytes_ = 0;
+  int64_t under_way_bytes_ = 0;
   std::optional<Sum> sum_;
 };
 
