@@ -30,7 +30,7 @@ torch::Tensor ModuleRecorder::call_in_halves(const std::string& name, const Func
   log.is_in_call = true;
   // Gradients do not go from the first block to the batch.
   const bool has_input = !log.calls.empty() && x.is_floating_point();
-  auto result = run_halves(function, x, has_input, parameters, log.calls.emplace_back());
+  auto result = run_halves(function, x, has_input, parameters, ranks_, log.calls.emplace_back());
   log.is_in_call = false;
   return result;
 }

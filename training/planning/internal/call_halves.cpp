@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/strategies/parallel/internal/split_backward.h"
+#include "lockstep/training/planning/internal/operator_kernel.h"
 #include "lockstep/training/planning/internal/step_log.h"
 
 namespace lockstep {
@@ -60,9 +61,11 @@ void measure(const StepLog& log, const Moments& moments, CallHalves& halves) {
 }  // namespace
 
 at::Tensor run_halves(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& x,
-                      bool has_input, const std::vector<at::Tensor>& parameters, CallHalves& halves) {
-  const auto log = std::make_shared<StepLog>();
+                      bool has_input, const std::vector<at::Tensor>& parameters,
+                      const std::shared_ptr<RankAllocations>& ranks, CallHalves& halves) {
+  const auto log = std::make_shared<StepLog>(ranks);
   const c10::DebugInfoGuard allocations(c10::DebugInfoKind::PROFILER_STATE, log);
+  const OperatorKernelGuard collectives;
   at::Tensor input = has_input ? x.detach().requires_grad_() : x;
   const size_t uses_of_input = x.storage().use_count();
   at::Tensor result = function(input);
@@ -96,7 +99,10 @@ at::Tensor run_halves(const std::function<at::Tensor(const at::Tensor&)>& functi
   log->is_recording = false;
   of_parameters.clear();
   backward.reset();
-  if (halves.are_apart) measure(*log, moments, halves);
+  if (!halves.are_apart) return value;
+  for (const auto& [allocation, event] : log->freed_elsewhere)
+    log->allocations[static_cast<size_t>(allocation)].freed_at = event;
+  measure(*log, moments, halves);
   return value;
 }
 

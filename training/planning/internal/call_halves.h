@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
+
+#include "lockstep/training/planning/internal/rank_allocations.h"
 
 namespace lockstep {
 
@@ -21,8 +24,10 @@ struct CallHalves {
 
 /// Computes `function(x)` and goes backward through it in two halves, as a stage of a pipeline does, with a
 /// gradient of ones. `has_input`: whether the first half computes a gradient of `x`. Returns the result
-/// without history. Adds to no grad().
+/// without history. Adds to no grad(). `ranks` are those that do the same at the same time; null: there are
+/// none.
 at::Tensor run_halves(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& x,
-                      bool has_input, const std::vector<at::Tensor>& parameters, CallHalves& halves);
+                      bool has_input, const std::vector<at::Tensor>& parameters,
+                      const std::shared_ptr<RankAllocations>& ranks, CallHalves& halves);
 
 }  // namespace lockstep

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_schedule.h"
-#include "lockstep/strategies/pipeline/pipeline_timeline.h"
 #include "lockstep/training/planning/internal/kept_memory.h"
 #include "lockstep/training/planning/internal/planned_stages.h"
 #include "lockstep/training/planning/internal/stage_memory.h"
@@ -23,23 +24,64 @@ struct PlannedRanks {
   const RecordedStep& record;
   const TrainingLayout& layout;
   PipelineSchedule schedule;
-  PipelineTimeline timeline;  ///< with backward that takes twice as long as forward
   std::vector<PlannedStage> stages;
   std::vector<StageMemory> memory;  ///< of the stages
 };
 
-/// Returns the times at which messages are received.
-class MessageTimes {
+/// Which messages a rank takes in each of its receives. Messages from a rank come in the order in which it
+/// sends them, so that a receive may take others before its own.
+class MessageOrder {
  public:
-  explicit MessageTimes(const PipelineTimeline& timeline) {
-    for (const auto& rank : timeline.ranks) {
-      for (const auto& [action, begin, end] : rank) times_[{action.op, action.stage, action.micro_batch}] = end;
+  struct Message {
+    PipelineAction receive;  ///< that it is for
+    int from = 0, to = 0;    ///< ranks
+    size_t sent_at = 0;      ///< number of the sender's action
+    size_t taken_at = 0;     ///< number of the receiver's action
+  };
+
+  explicit MessageOrder(const PipelineSchedule& schedule) {
+    std::map<std::pair<int, int>, std::vector<Message>> sent;  // by sender and receiver
+    for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+      const auto& actions = schedule.actions[at(rank)];
+      for (size_t i = 0; i < actions.size(); ++i) {
+        const auto& [op, stage, micro_batch] = actions[i];
+        if (op != Op::kSendActivation && op != Op::kSendGradient) continue;
+        const bool goes_on = op == Op::kSendActivation;
+        const int to_stage = goes_on ? stage + 1 : stage - 1;
+        const int to = schedule.rank_of_stage[at(to_stage)];
+        const Op receive = goes_on ? Op::kReceiveActivation : Op::kReceiveGradient;
+        sent[{rank, to}].push_back({.receive = {receive, to_stage, micro_batch}, .from = rank, .to = to, .sent_at = i});
+      }
+    }
+    std::map<std::pair<int, int>, size_t> next;
+    for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+      const auto& actions = schedule.actions[at(rank)];
+      for (size_t i = 0; i < actions.size(); ++i) {
+        const auto& [op, stage, micro_batch] = actions[i];
+        if (op != Op::kReceiveActivation && op != Op::kReceiveGradient) continue;
+        const int from = schedule.rank_of_stage[at(op == Op::kReceiveActivation ? stage - 1 : stage + 1)];
+        auto& taken = taken_[key_of(actions[i])];
+        while (!messages_.contains(key_of(actions[i]))) {
+          taken.push_back(sent[{from, rank}][next[{from, rank}]++]);
+          taken.back().taken_at = i;
+          messages_[key_of(taken.back().receive)] = taken.back();
+        }
+      }
     }
   }
-  double of(Op op, int stage, int micro_batch) const { return times_.at({op, stage, micro_batch}); }
+  /// Returns the message that a receive is for.
+  const Message& message_for(const PipelineAction& receive) const { return messages_.at(key_of(receive)); }
+  /// Returns the messages that a receive takes.
+  const std::vector<Message>& taken_in(const PipelineAction& receive) const {
+    return taken_.at(key_of(receive));
+  }
 
  private:
-  std::map<std::tuple<Op, int, int>, double> times_;
+  using Key = std::tuple<Op, int, int>;
+  static Key key_of(const PipelineAction& action) { return {action.op, action.stage, action.micro_batch}; }
+
+  std::map<Key, Message> messages_;
+  std::map<Key, std::vector<Message>> taken_;
 };
 
 /// The parameters that a rank has, and those of them that other ranks have, too.
@@ -69,22 +111,24 @@ RankParameters parameters_of(const PlannedRanks& ranks, int rank) {
 /// Goes through the actions of one rank.
 class RankSimulation {
  public:
-  RankSimulation(const PlannedRanks& ranks, const MessageTimes& times, int rank);
+  RankSimulation(const PlannedRanks& ranks, const MessageOrder& messages, int rank);
 
   MemoryPlan run();
 
  private:
   using Part = int64_t MemoryPlan::*;
-  struct Message {
-    double received_at = 0;
+  struct Sent {
+    int to = 0;
+    size_t taken_at = 0;
     int64_t bytes = 0;
   };
 
   void add(Part part, int64_t bytes);
   void apply(const ActionMemory& action);
-  void take_messages(double now);
-  void send(int64_t bytes, double received_at);
+  void send(int64_t bytes, const PipelineAction& receive);
+  void forget_taken(int rank, size_t action);
   void act(const PipelineAction& action);
+  void receive(const PipelineAction& action);
   void forward(int stage) { apply(memory_of(stage).forward); }
   void backward(int stage);
   void backward_inputs(int stage);
@@ -100,19 +144,19 @@ class RankSimulation {
   }
 
   const PlannedRanks& ranks_;
-  const MessageTimes& times_;
+  const MessageOrder& order_;
   const int rank_;
   const RankParameters parameters_;
   int64_t largest_bucket_ = 0;  // that has memory only while it is summed
   std::vector<int> micro_batches_;  // of each stage, that have gone backward
-  std::vector<Message> messages_;
+  std::vector<Sent> sent_;  // that may not have been taken yet
   MemoryPlan now_, most_;
   int64_t total_ = 0, most_total_ = 0;
 };
 
-RankSimulation::RankSimulation(const PlannedRanks& ranks, const MessageTimes& times, int rank)
+RankSimulation::RankSimulation(const PlannedRanks& ranks, const MessageOrder& messages, int rank)
     : ranks_(ranks),
-      times_(times),
+      order_(messages),
       rank_(rank),
       parameters_(parameters_of(ranks, rank)),
       micro_batches_(ranks.stages.size(), 0) {
@@ -145,16 +189,18 @@ void RankSimulation::apply(const ActionMemory& action) {
   total_ += action.end.peak();
 }
 
-/// A message has memory of its own until the other rank has it.
-void RankSimulation::send(int64_t bytes, double received_at) {
-  messages_.push_back({received_at, bytes});
+/// A message has memory of its own until the other rank takes it. How fast that one is, is not known.
+void RankSimulation::send(int64_t bytes, const PipelineAction& receive) {
+  const auto& message = order_.message_for(receive);
+  sent_.push_back({.to = message.to, .taken_at = message.taken_at, .bytes = bytes});
   add(&MemoryPlan::communication, bytes);
 }
 
-void RankSimulation::take_messages(double now) {
-  std::erase_if(messages_, [&](const Message& message) {
-    const bool is_taken = message.received_at <= now;
-    if (is_taken) add(&MemoryPlan::communication, -message.bytes);
+/// A rank that has come to an action has taken its messages before that.
+void RankSimulation::forget_taken(int rank, size_t action) {
+  std::erase_if(sent_, [&](const Sent& sent) {
+    const bool is_taken = sent.to == rank && sent.taken_at < action;
+    if (is_taken) add(&MemoryPlan::communication, -sent.bytes);
     return is_taken;
   });
 }
@@ -172,22 +218,28 @@ void RankSimulation::act(const PipelineAction& action) {
     case Op::kBackwardWeights:
       return backward_weights(stage);
     case Op::kSendActivation:
-      return send(own.output_bytes, times_.of(Op::kReceiveActivation, stage + 1, micro_batch));
+      return send(own.output_bytes, {Op::kReceiveActivation, stage + 1, micro_batch});
     case Op::kReceiveActivation:
-      return add(&MemoryPlan::activations, own.input_bytes);
-    case Op::kSendGradient:
-      send(own.input_bytes, times_.of(Op::kReceiveGradient, stage - 1, micro_batch));
-      return add(&MemoryPlan::activations, -own.input_bytes);
     case Op::kReceiveGradient:
-      return add(&MemoryPlan::activations, own.output_bytes);
+      return receive(action);
+    case Op::kSendGradient:
+      send(own.input_bytes, {Op::kReceiveGradient, stage - 1, micro_batch});
+      return add(&MemoryPlan::activations, -own.input_bytes);
+  }
+}
+
+void RankSimulation::receive(const PipelineAction& action) {
+  for (const auto& taken : order_.taken_in(action)) {
+    const auto& [op, stage, micro_batch] = taken.receive;
+    forget_taken(taken.from, taken.sent_at);
+    add(&MemoryPlan::activations,
+        op == Op::kReceiveActivation ? memory_of(stage).input_bytes : memory_of(stage).output_bytes);
   }
 }
 
 /// If another rank has sent it, the input is there no longer.
 void RankSimulation::end_inputs(int stage) {
-  const StageMemory& own = memory_of(stage);
-  if (!is_here(stage - 1) && !(own.is_split && own.keeps_input))
-    add(&MemoryPlan::activations, -own.input_bytes);
+  if (!is_here(stage - 1)) add(&MemoryPlan::activations, -memory_of(stage).input_bytes);
 }
 
 void RankSimulation::backward(int stage) {
@@ -201,15 +253,14 @@ void RankSimulation::backward_inputs(int stage) {
   const StageMemory& own = memory_of(stage);
   apply(own.inputs);
   if (!own.keeps_output_gradient) add(&MemoryPlan::activations, -own.output_bytes);
-  end_inputs(stage);
+  if (!own.is_split || !own.keeps_input) end_inputs(stage);
 }
 
 void RankSimulation::backward_weights(int stage) {
   const StageMemory& own = memory_of(stage);
   apply(own.weights);
   if (own.keeps_output_gradient) add(&MemoryPlan::activations, -own.output_bytes);
-  if (own.is_split && own.keeps_input && !is_here(stage - 1))
-    add(&MemoryPlan::activations, -own.input_bytes);
+  if (own.is_split && own.keeps_input) end_inputs(stage);
   end_micro_batch(stage);
 }
 
@@ -247,10 +298,7 @@ void RankSimulation::sum_shared() {
 }
 
 MemoryPlan RankSimulation::run() {
-  for (const auto& [action, begin, end] : ranks_.timeline.ranks[at(rank_)]) {
-    take_messages(begin);
-    act(action);
-  }
+  for (const auto& action : ranks_.schedule.actions[at(rank_)]) act(action);
   sum_shared();
   return most_;
 }
@@ -264,15 +312,13 @@ std::vector<MemoryPlan> memory_of_pipeline(const RecordedStep& record, const Tra
       .layout = layout,
       .schedule = make_pipeline_schedule(pipeline.schedule, pipeline.ranks,
                                          static_cast<int>(layout.micro_batches), pipeline.stages_per_rank),
-      .timeline = {},
       .stages = {},
       .memory = {}};
-  ranks.timeline = simulate_pipeline(ranks.schedule, uniform_pipeline_times(ranks.schedule, 1, 2));
   ranks.stages = planned_stages(record, pipeline, ranks.schedule.num_stages());
   ranks.memory = memory_of_stages(record, layout, ranks.stages);
-  const MessageTimes times(ranks.timeline);
+  const MessageOrder messages(ranks.schedule);
   std::vector<MemoryPlan> plans;
-  for (int rank = 0; rank < pipeline.ranks; ++rank) plans.push_back(RankSimulation(ranks, times, rank).run());
+  for (int rank = 0; rank < pipeline.ranks; ++rank) plans.push_back(RankSimulation(ranks, messages, rank).run());
   return plans;
 }
 
