@@ -189,9 +189,16 @@ void RankSimulation::apply(const ActionMemory& action) {
   total_ += action.end.peak();
 }
 
-/// A message has memory of its own until the other rank takes it. How fast that one is, is not known.
+/// A message has memory of its own until the other rank takes it. How fast that one is, is not known: it is
+/// taken to be at most two messages behind.
 void RankSimulation::send(int64_t bytes, const PipelineAction& receive) {
   const auto& message = order_.message_for(receive);
+  const auto is_waiting = [&](const Sent& sent) { return sent.to == message.to; };
+  if (std::count_if(sent_.begin(), sent_.end(), is_waiting) == 2) {
+    const auto oldest = std::find_if(sent_.begin(), sent_.end(), is_waiting);
+    add(&MemoryPlan::communication, -oldest->bytes);
+    sent_.erase(oldest);
+  }
   sent_.push_back({.to = message.to, .taken_at = message.taken_at, .bytes = bytes});
   add(&MemoryPlan::communication, bytes);
 }
