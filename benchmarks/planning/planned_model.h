@@ -17,8 +17,9 @@ namespace lockstep::benchmarks {
 using PlannedBatch = std::vector<torch::Tensor>;
 
 /// Makes the model, cut along the training's axes if there is a `replica`, and in stages if `has_stages`.
-std::shared_ptr<torch::nn::Module> make_planned_model(const PlannedTraining& training, const PartWrapper& wrap,
-                                                      ReplicaContext* replica, bool has_stages);
+std::shared_ptr<torch::nn::Module> make_planned_model(const PlannedTraining& training,
+                                                      const PartWrapper& wrap, ReplicaContext* replica,
+                                                      bool has_stages);
 PlannedBatch make_planned_batch(const PlannedTraining& training, int64_t examples);
 /// Returns the loss of each example, or along a context axis this rank's part of it, computed in the
 /// training's precision. The model has no stages.

@@ -32,7 +32,8 @@ int free_port() {
 std::string own_path() {
   std::vector<char> path(4096);
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length < 0) throw std::runtime_error("[planning_benchmark] expected /proc/self/exe to name this program");
+  if (length < 0)
+    throw std::runtime_error("[planning_benchmark] expected /proc/self/exe to name this program");
   return {path.data(), static_cast<size_t>(length)};
 }
 

@@ -64,7 +64,8 @@ int64_t num_ranks(const PlannedTraining& training) {
 }
 
 RecordedStep record_of(const PlannedTraining& training) {
-  if (training.tensor > 1 || training.context > 1 || training.shares_experts) return record_of_ranks(training);
+  if (training.tensor > 1 || training.context > 1 || training.shares_experts)
+    return record_of_ranks(training);
   const OneThreadGuard one_thread;
   ModuleRecorder recorder;
   const auto model = make_planned_model(training, recording(recorder), nullptr, /*has_stages=*/false);

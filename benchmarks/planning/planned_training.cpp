@@ -63,7 +63,8 @@ std::unique_ptr<Strategy> make_strategy_of(const PlannedTraining& training) {
 }
 
 /// One step of a rank.
-void train_step(const PlannedTraining& training, ReplicaContext& replica, Model& model, Optimizer& optimizer) {
+void train_step(const PlannedTraining& training, ReplicaContext& replica, Model& model,
+                Optimizer& optimizer) {
   const TrainingLayout& layout = training.layout;
   optimizer->zero_grad();
   if (layout.pipeline.ranks > 1) {
@@ -75,8 +76,8 @@ void train_step(const PlannedTraining& training, ReplicaContext& replica, Model&
   const int64_t all = layout.examples * layout.micro_batches * layout.replicas;
   const auto go = [&] {
     const PlannedBatch batch = make_planned_batch(training, layout.examples);
-    const auto loss = compute_average_loss(replica, planned_losses(training, *model, batch),
-                                           {.global_batch_size = all});
+    const auto loss =
+        compute_average_loss(replica, planned_losses(training, *model, batch), {.global_batch_size = all});
     // All begin backward at once.
     if (layout.stage == 3 && layout.replicas > 1) replica.all_reduce(ReduceOp::kSum, loss.detach());
     loss.backward();
@@ -156,7 +157,8 @@ std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
     accounts.restart_peaks();
     strategy->run(step, models, optimizers);
     most_of_all = std::max(most_of_all, accounts.peak_of_all());
-    for (size_t rank = 0; rank < most.size(); ++rank) most[rank] = std::max(most[rank], accounts.peak_of(rank));
+    for (size_t rank = 0; rank < most.size(); ++rank)
+      most[rank] = std::max(most[rank], accounts.peak_of(rank));
   }
   const auto num_stages = static_cast<size_t>(layout.pipeline.ranks);
   if (has_units && num_stages == 1) return {most_of_all / static_cast<int64_t>(accounts.size())};

@@ -40,9 +40,9 @@ RecordedStep record_of(const PlannedTraining& training);
 /// Returns the layout with the blocks of `record` that are computed again, or with which stages begin.
 TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& record);
 
-/// Trains for a few steps, and returns the most bytes of tensors in the last ones, of each rank along the axis
-/// of stages as a mean over the ranks that do the same. In stages 0 to 2, each rank's most counts, since they
-/// need it at different moments; in stage 3, the most of all ranks together. Needs
+/// Trains for a few steps, and returns the most bytes of tensors in the last ones, of each rank along the
+/// axis of stages as a mean over the ranks that do the same. In stages 0 to 2, each rank's most counts, since
+/// they need it at different moments; in stage 3, the most of all ranks together. Needs
 /// measurement::count_cpu_tensors(). If replicas are processes, this process is one of them.
 std::vector<int64_t> measured_peaks(const PlannedTraining& training);
 

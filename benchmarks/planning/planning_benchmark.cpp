@@ -60,10 +60,10 @@ ComparedTraining compare(int64_t number) {
   const auto training = random_training(static_cast<uint64_t>(number));
   torch::manual_seed(1);
   const auto record = record_of(training);
-  ComparedTraining compared{.plans = plan_memory_of_ranks(record, layout_of(training, record)), .measured = {}};
-  compared.measured = training.uses_processes
-                          ? std::vector{mean_of_workers(number, training.layout.replicas)}
-                          : measured_peaks(training);
+  ComparedTraining compared{.plans = plan_memory_of_ranks(record, layout_of(training, record)),
+                            .measured = {}};
+  compared.measured = training.uses_processes ? std::vector{mean_of_workers(number, training.layout.replicas)}
+                                              : measured_peaks(training);
   return compared;
 }
 

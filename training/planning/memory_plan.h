@@ -43,7 +43,7 @@ struct TrainingLayout {
   /// Of the sharding over the replicas; see ShardingOptions. In stage 3, each block of the record that has
   /// parameters is a unit.
   int stage = 0;
-  int64_t examples = 1;              ///< of a replica in each micro-batch
+  int64_t examples = 1;  ///< of a replica in each micro-batch
   /// Whose gradients a step sums: those of the pipeline, or else of ReplicaContext::accumulate().
   int64_t micro_batches = 1;
   std::vector<size_t> recomputed{};  ///< numbers of the blocks that recompute() calls

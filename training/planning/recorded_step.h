@@ -56,10 +56,10 @@ struct RecordedAllocation {
 /// The memory of a call's backward if it runs in two halves, as the schedules zb-h1 and zb-v do it: for the
 /// block's input first, and for its parameters later.
 struct RecordedHalves {
-  bool are_apart = false;            ///< whether it has two halves; if not, all else is 0
-  bool needs_input = false;          ///< whether the second half needs the block's input
-  BatchQuantity saved;               ///< of what forward allocated, bytes that the second half needs
-  BatchQuantity gradients;           ///< bytes that the first half keeps for the second one
+  bool are_apart = false;              ///< whether it has two halves; if not, all else is 0
+  bool needs_input = false;            ///< whether the second half needs the block's input
+  BatchQuantity saved;                 ///< of what forward allocated, bytes that the second half needs
+  BatchQuantity gradients;             ///< bytes that the first half keeps for the second one
   bool keeps_output_gradient = false;  ///< whether the gradient of the result is among these
   /// The most bytes that the first half has allocated at a time, including the gradient of the result, and
   /// the most that the second half has in addition to what was there before it.

@@ -54,8 +54,7 @@ void measure(const StepLog& log, const Moments& moments, CallHalves& halves) {
   }
   halves.most_in_first = most_between(log, moments.first_begins, moments.second_begins,
                                       [&](size_t allocation) { return allocation >= num_of_forward; });
-  halves.most_in_second =
-      most_between(log, moments.second_begins, moments.end, [](size_t) { return true; });
+  halves.most_in_second = most_between(log, moments.second_begins, moments.end, [](size_t) { return true; });
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   StepLog* log = StepLog::of_thread();
   const c10::FunctionSchema& schema = op.schema();
   if (log != nullptr && log->is_in_collective()) {
-    for (auto value = stack->end() - static_cast<int64_t>(schema.arguments().size()); value != stack->end(); ++value)
+    for (auto value = stack->end() - static_cast<int64_t>(schema.arguments().size()); value != stack->end();
+         ++value)
       visit_tensors(*value, [&](const at::Tensor& tensor) { log->take_operand(tensor); });
   }
   if (log != nullptr && log->is_accumulating() && schema.name() == "aten::copy_")
@@ -88,8 +89,8 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
     });
   }
   const bool is_known = has_known_flops(seen.name);
-  // Joins tensors in another way if they are large.
-  const bool is_whole = is_known || seen.name == "aten::cat";
+  // They work in another way if tensors are large.
+  const bool is_whole = is_known || seen.name == "aten::cat" || seen.name == "aten::zero_";
   const auto inner = log->begin_operator(is_whole);
   try {
     op.redispatchBoxed(below, stack);

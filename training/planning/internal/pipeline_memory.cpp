@@ -50,7 +50,8 @@ class MessageOrder {
         const int to_stage = goes_on ? stage + 1 : stage - 1;
         const int to = schedule.rank_of_stage[at(to_stage)];
         const Op receive = goes_on ? Op::kReceiveActivation : Op::kReceiveGradient;
-        sent[{rank, to}].push_back({.receive = {receive, to_stage, micro_batch}, .from = rank, .to = to, .sent_at = i});
+        sent[{rank, to}].push_back(
+            {.receive = {receive, to_stage, micro_batch}, .from = rank, .to = to, .sent_at = i});
       }
     }
     std::map<std::pair<int, int>, size_t> next;
@@ -147,9 +148,9 @@ class RankSimulation {
   const MessageOrder& order_;
   const int rank_;
   const RankParameters parameters_;
-  int64_t largest_bucket_ = 0;  // that has memory only while it is summed
+  int64_t largest_bucket_ = 0;      // that has memory only while it is summed
   std::vector<int> micro_batches_;  // of each stage, that have gone backward
-  std::vector<Sent> sent_;  // that may not have been taken yet
+  std::vector<Sent> sent_;          // that may not have been taken yet
   MemoryPlan now_, most_;
   int64_t total_ = 0, most_total_ = 0;
 };
@@ -325,7 +326,8 @@ std::vector<MemoryPlan> memory_of_pipeline(const RecordedStep& record, const Tra
   ranks.memory = memory_of_stages(record, layout, ranks.stages);
   const MessageOrder messages(ranks.schedule);
   std::vector<MemoryPlan> plans;
-  for (int rank = 0; rank < pipeline.ranks; ++rank) plans.push_back(RankSimulation(ranks, messages, rank).run());
+  for (int rank = 0; rank < pipeline.ranks; ++rank)
+    plans.push_back(RankSimulation(ranks, messages, rank).run());
   return plans;
 }
 

@@ -24,10 +24,11 @@ std::vector<size_t> blocks_of(const RecordedStep& record, const PlannedPipeline&
   const bool are_ordered =
       std::adjacent_find(blocks.begin(), blocks.end(), std::greater_equal<>()) == blocks.end();
   if (blocks.empty() || !are_ordered || blocks.front() != 0 || blocks.back() >= record.calls.size()) {
-    throw InvalidArgument(c10::str("[plan_memory] expected blocks of a pipeline that begin with call 0 of the "
-                                   "record, in order and below its ",
-                                   record.calls.size(), " calls, but got ", blocks.size(), " that end with ",
-                                   blocks.empty() ? 0 : blocks.back()));
+    throw InvalidArgument(
+        c10::str("[plan_memory] expected blocks of a pipeline that begin with call 0 of the "
+                 "record, in order and below its ",
+                 record.calls.size(), " calls, but got ", blocks.size(), " that end with ",
+                 blocks.empty() ? 0 : blocks.back()));
   }
   return blocks;
 }
@@ -73,15 +74,15 @@ std::vector<PlannedStage> planned_stages(const RecordedStep& record, const Plann
   const auto outside = std::find_if(record.parameters.begin(), record.parameters.end(),
                                     [](const auto& parameter) { return parameter.block < 0; });
   if (outside != record.parameters.end()) {
-    throw InvalidArgument("[plan_memory] expected a model whose parameters are all in blocks, to cut it into "
-                          "stages, but '" +
-                          outside->name + "' is in none");
+    throw InvalidArgument(
+        "[plan_memory] expected a model whose parameters are all in blocks, to cut it into "
+        "stages, but '" +
+        outside->name + "' is in none");
   }
   const auto blocks = blocks_of(record, pipeline);
   const auto stages = static_cast<size_t>(num_stages);
-  const auto firsts = pipeline.cuts.empty()
-                          ? cut_into_stages(costs_of(record, pipeline, blocks), stages)
-                          : stages_cut_at(pipeline.cuts, blocks.size(), stages);
+  const auto firsts = pipeline.cuts.empty() ? cut_into_stages(costs_of(record, pipeline, blocks), stages)
+                                            : stages_cut_at(pipeline.cuts, blocks.size(), stages);
   const auto forward_end = std::find_if(record.events.begin(), record.events.end(),
                                         [](const auto& event) { return event.kind == Kind::kForwardEnds; });
   const auto loss_at = static_cast<int>(forward_end - record.events.begin());

@@ -27,9 +27,9 @@ struct StageMemory {
   ActionMemory inputs, weights;
   bool keeps_input = false;            ///< until the second half
   bool keeps_output_gradient = false;  ///< the same
-  int64_t input_bytes = 0;   ///< of the stage's input, and of its gradient; 0 for the first stage
-  int64_t output_bytes = 0;  ///< of the stage's result; 0 for the last one
-  int64_t gradient_bytes = 0;  ///< of the parameters' gradients
+  int64_t input_bytes = 0;             ///< of the stage's input, and of its gradient; 0 for the first stage
+  int64_t output_bytes = 0;            ///< of the stage's result; 0 for the last one
+  int64_t gradient_bytes = 0;          ///< of the parameters' gradients
   int64_t largest_gradient_bytes = 0;
 };
 
@@ -39,10 +39,9 @@ std::vector<StageMemory> memory_of_stages(const RecordedStep& record, const Trai
 
 /// All parts of a plan.
 inline constexpr std::array kMemoryPlanParts{
-    &MemoryPlan::parameters,     &MemoryPlan::buffers,       &MemoryPlan::inputs,
-    &MemoryPlan::optimizer_state, &MemoryPlan::gradients,     &MemoryPlan::activations,
-    &MemoryPlan::buckets,        &MemoryPlan::gathered_units, &MemoryPlan::communication,
-    &MemoryPlan::allocator};
+    &MemoryPlan::parameters,    &MemoryPlan::buffers,     &MemoryPlan::inputs,  &MemoryPlan::optimizer_state,
+    &MemoryPlan::gradients,     &MemoryPlan::activations, &MemoryPlan::buckets, &MemoryPlan::gathered_units,
+    &MemoryPlan::communication, &MemoryPlan::allocator};
 /// Adds and subtracts by part.
 MemoryPlan operator+(MemoryPlan a, const MemoryPlan& b);
 MemoryPlan operator-(MemoryPlan a, const MemoryPlan& b);

@@ -73,7 +73,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   bool is_of_ranks() const { return ranks_ != nullptr; }
 
   /// Whether operators that begin now are not part of one that counts as a whole.
-  bool counts_operators() const { 
+  bool counts_operators() const {
     return is_recording && num_whole_ == 0 && num_collectives_ == 0 && !is_accumulating_;
   }
   /// Between them, this thread does a part of a collective, which any of its ranks may do: neither operators

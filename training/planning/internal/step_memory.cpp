@@ -11,9 +11,7 @@ using Kind = RecordedEvent::Kind;
 }  // namespace
 
 StepMemory::StepMemory(const RecordedStep& record, const TrainingLayout& layout)
-    : record_(record),
-      allocation_unit_(layout.allocation_unit),
-      is_recomputed_(record.blocks.size(), false) {
+    : record_(record), allocation_unit_(layout.allocation_unit), is_recomputed_(record.blocks.size(), false) {
   sizes_.reserve(record.allocations.size());
   for (const auto& allocation : record.allocations)
     sizes_.push_back(std::max<int64_t>(0, std::llround(allocation.bytes.at(layout.examples))));
@@ -47,7 +45,7 @@ void StepMemory::add(Part part, int64_t bytes) {
 
 StepMemory::Part StepMemory::part_of(int allocation) const {
   return record_.allocations[at(allocation)].parameter >= 0 ? &MemoryPlan::gradients
-                                                               : &MemoryPlan::activations;
+                                                            : &MemoryPlan::activations;
 }
 
 int64_t StepMemory::rounding_of(int allocation) const {

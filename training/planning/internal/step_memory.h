@@ -39,9 +39,7 @@ class StepMemory {
   void unpin(int allocation);
   bool is_held(int allocation) const { return is_held_[at(allocation)]; }
 
-  bool is_recomputed(int call) const {
-    return is_recomputed_[at(record_.calls[at(call)].block)];
-  }
+  bool is_recomputed(int call) const { return is_recomputed_[at(record_.calls[at(call)].block)]; }
   /// Call them at the begin and the end of a call's forward, and of its backward, which begins with `event`.
   void begin_call(int call);
   void end_call(int call);
@@ -49,9 +47,7 @@ class StepMemory {
   void end_backward(int call);
 
   /// Returns the bytes of an allocation, or of a parameter.
-  int64_t bytes_of_allocation(int allocation) const {
-    return allocation < 0 ? 0 : sizes_[at(allocation)];
-  }
+  int64_t bytes_of_allocation(int allocation) const { return allocation < 0 ? 0 : sizes_[at(allocation)]; }
   int64_t bytes_of_parameter(int parameter) const;
 
  private:

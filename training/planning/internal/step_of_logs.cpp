@@ -26,9 +26,8 @@ void sort_ends(StepLog& log) {
 }
 
 [[noreturn]] void refuse_other_step(const BatchLine& line, const std::string& difference) {
-  throw InvalidArgument(c10::str("[ModuleRecorder] expected a step that does the same for ",
-                                 line.fewer(), " and for ", line.more(),
-                                 " examples, but with more of them ", difference,
+  throw InvalidArgument(c10::str("[ModuleRecorder] expected a step that does the same for ", line.fewer(),
+                                 " and for ", line.more(), " examples, but with more of them ", difference,
                                  ": take other numbers of examples, closer to those that you plan"));
 }
 
@@ -51,11 +50,12 @@ void check_alike(const BatchLine& line, const StepLog& fewer, const StepLog& mor
   const auto of_fewer = compared(fewer), of_more = compared(more);
   if (!std::equal(of_fewer.begin(), of_fewer.end(), of_more.begin(), of_more.end(), is_alike)) {
     refuse_other_step(line, c10::str("it allocates memory in another way, ", more.allocations.size(),
-                                        " times instead of ", fewer.allocations.size()));
+                                     " times instead of ", fewer.allocations.size()));
   }
 }
 
-void take_allocations(RecordedStep& record, const BatchLine& line, const StepLog& fewer, const StepLog& more) {
+void take_allocations(RecordedStep& record, const BatchLine& line, const StepLog& fewer,
+                      const StepLog& more) {
   const auto forward_end = std::find_if(more.events.begin(), more.events.end(),
                                         [](const auto& event) { return event.kind == Kind::kForwardEnds; });
   const auto end = static_cast<int>(forward_end - more.events.begin());
@@ -102,7 +102,8 @@ Frees moved_frees(const StepLog& log) {
   }
   std::vector<int> freed_before(log.allocations.size(), -1);
   for (size_t i = 0; i < log.allocations.size(); ++i) freed_before[i] = log.allocations[i].freed_at;
-  for (const auto& [allocation, event] : log.freed_elsewhere) freed_before[static_cast<size_t>(allocation)] = event;
+  for (const auto& [allocation, event] : log.freed_elsewhere)
+    freed_before[static_cast<size_t>(allocation)] = event;
   for (size_t i = 0; i + 1 < exchanged.size(); ++i) {
     int& before = freed_before[static_cast<size_t>(exchanged[i])];
     if (before >= 0) before = std::max(before, allocated_at[static_cast<size_t>(exchanged[i + 1])] + 1);
@@ -144,7 +145,8 @@ void move_frees(RecordedStep& record, Frees freed) {
   record.events = std::move(events);
   for (size_t event = 0; event < record.events.size(); ++event) {
     const auto& [kind, number] = record.events[event];
-    if (kind == Kind::kFree) record.allocations[static_cast<size_t>(number)].freed_at = static_cast<int>(event);
+    if (kind == Kind::kFree)
+      record.allocations[static_cast<size_t>(number)].freed_at = static_cast<int>(event);
   }
 }
 

@@ -86,12 +86,11 @@ void StepSimulation::handle(int event) {
 void StepSimulation::take_gradient(int parameter) {
   if (units_.is_in_unit(parameter)) return;
   const int allocation = record_.parameters[at(parameter)].gradient;
-  const bool is_summed = sums_gradients(layout_) &&
-                         (place_ == MicroBatchPlace::kOnly || place_ == MicroBatchPlace::kLast);
+  const bool is_summed =
+      sums_gradients(layout_) && (place_ == MicroBatchPlace::kOnly || place_ == MicroBatchPlace::kLast);
   if (is_summed) take_into_bucket(parameter);
   if (has_earlier() || is_summed) memory_.drop(allocation);  // added to the one before, or copied
-  if (has_earlier() && is_summed)
-    memory_.add(&MemoryPlan::gradients, -memory_.bytes_of_parameter(parameter));
+  if (has_earlier() && is_summed) memory_.add(&MemoryPlan::gradients, -memory_.bytes_of_parameter(parameter));
 }
 
 /// One bucket fills while the one before it is summed.

@@ -33,9 +33,7 @@ class StepSimulation {
   void take_gradient(int parameter);
   void take_into_bucket(int parameter);
   int64_t exchanged_bytes(int64_t bytes) const;
-  bool has_earlier() const {
-    return place_ == MicroBatchPlace::kMiddle || place_ == MicroBatchPlace::kLast;
-  }
+  bool has_earlier() const { return place_ == MicroBatchPlace::kMiddle || place_ == MicroBatchPlace::kLast; }
 
   const RecordedStep& record_;
   const TrainingLayout& layout_;

@@ -21,10 +21,7 @@ int64_t padded(int64_t bytes) {
 
 UnitMemory::UnitMemory(const RecordedStep& record, const TrainingLayout& layout, StepMemory& memory,
                        const std::vector<EventRange>& ranges)
-    : record_(record),
-      layout_(layout),
-      memory_(memory),
-      sharing_(replicas_of_process(layout)) {
+    : record_(record), layout_(layout), memory_(memory), sharing_(replicas_of_process(layout)) {
   if (layout.stage < 3) return;
   unit_bytes_.assign(record_.blocks.size(), 0);
   for (size_t i = 0; i < record_.parameters.size(); ++i) {
