@@ -109,8 +109,9 @@ void train_planned_stages(const PlannedTraining& training, ReplicaContext& repli
   const auto losses = [](const torch::Tensor& logits, const torch::Tensor& target) {
     return cross_entropy(logits, target);
   };
-  dynamic_cast<PipelineImpl&>(model).forward_backward(replica, batch[0], batch[1],
-                                                      {.losses = losses, .autocast = precision_of(training)});
+  dynamic_cast<PipelineImpl&>(model).forward_backward(
+      replica, batch[0], batch[1],
+      {.losses = losses, .autocast = precision_of(training), .returns_outputs = false});
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_planned_optimizer(

@@ -136,6 +136,7 @@ std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
     return make_planned_model(training, wrapper_of(training, replica), &replica, layout.pipeline.ranks > 1);
   });
   auto optimizers = strategy->scope([&](ReplicaContext& replica) {
+    const measurement::TensorAccountGuard guard(accounts.of(replica));
     return make_planned_optimizer(training, models[replica]->parameters());
   });
   std::vector<int64_t> stage_of(accounts.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_schedule.h"
+#include "lockstep/strategies/pipeline/pipeline_timeline.h"
 #include "lockstep/training/planning/internal/kept_memory.h"
 #include "lockstep/training/planning/internal/planned_stages.h"
 #include "lockstep/training/planning/internal/stage_memory.h"
@@ -28,6 +29,30 @@ struct PlannedRanks {
   std::vector<StageMemory> memory;  ///< of the stages
 };
 
+/// Returns what one example takes in each stage, in arbitrary units. Operators of a block that several stages
+/// share, such as an embedding whose table is also that of the last layer, count in the last one.
+PipelineTimes times_of_stages(const RecordedStep& record, const std::vector<PlannedStage>& stages) {
+  constexpr double kOperationsOfByte = 4;  // that a core computes while it reads or writes one
+  std::vector<size_t> stage_of(record.blocks.size(), 0);
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    for (size_t call = stages[stage].first_call; call < stages[stage].end_call; ++call)
+      stage_of[at(record.calls[call].block)] = stage;
+  }
+  PipelineTimes times{.stages = std::vector<PipelineStageTimes>(stages.size())};
+  for (const auto& one : record.operators) {
+    auto& own = times.stages[one.block < 0 ? stages.size() - 1 : stage_of[at(one.block)]];
+    const double bytes = one.bytes_read.per_example + one.bytes_written.per_example;
+    const double time = std::max(0.0, one.flops.per_example + kOperationsOfByte * bytes);
+    if (one.is_backward) {
+      own.backward_inputs += time / 2;
+      own.backward_weights += time / 2;
+    } else {
+      own.forward += time;
+    }
+  }
+  return times;
+}
+
 /// Which messages a rank takes in each of its receives. Messages from a rank come in the order in which it
 /// sends them, so that a receive may take others before its own.
 class MessageOrder {
@@ -37,9 +62,11 @@ class MessageOrder {
     int from = 0, to = 0;    ///< ranks
     size_t sent_at = 0;      ///< number of the sender's action
     size_t taken_at = 0;     ///< number of the receiver's action
+    double sent_when = 0;
+    bool is_awaited = false;  ///< whether the receiver probably waits for it
   };
 
-  explicit MessageOrder(const PipelineSchedule& schedule) {
+  MessageOrder(const PipelineSchedule& schedule, const PipelineTimeline& timeline) {
     std::map<std::pair<int, int>, std::vector<Message>> sent;  // by sender and receiver
     for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
       const auto& actions = schedule.actions[at(rank)];
@@ -50,8 +77,11 @@ class MessageOrder {
         const int to_stage = goes_on ? stage + 1 : stage - 1;
         const int to = schedule.rank_of_stage[at(to_stage)];
         const Op receive = goes_on ? Op::kReceiveActivation : Op::kReceiveGradient;
-        sent[{rank, to}].push_back(
-            {.receive = {receive, to_stage, micro_batch}, .from = rank, .to = to, .sent_at = i});
+        sent[{rank, to}].push_back({.receive = {receive, to_stage, micro_batch},
+                                    .from = rank,
+                                    .to = to,
+                                    .sent_at = i,
+                                    .sent_when = timeline.ranks[at(rank)][i].begin});
       }
     }
     std::map<std::pair<int, int>, size_t> next;
@@ -65,6 +95,7 @@ class MessageOrder {
         while (!messages_.contains(key_of(actions[i]))) {
           taken.push_back(sent[{from, rank}][next[{from, rank}]++]);
           taken.back().taken_at = i;
+          taken.back().is_awaited = timeline.ranks[at(rank)][i].begin < taken.back().sent_when;
           messages_[key_of(taken.back().receive)] = taken.back();
         }
       }
@@ -194,6 +225,10 @@ void RankSimulation::apply(const ActionMemory& action) {
 /// taken to be at most two messages behind.
 void RankSimulation::send(int64_t bytes, const PipelineAction& receive) {
   const auto& message = order_.message_for(receive);
+  if (message.is_awaited) {
+    add(&MemoryPlan::communication, bytes);
+    return add(&MemoryPlan::communication, -bytes);
+  }
   const auto is_waiting = [&](const Sent& sent) { return sent.to == message.to; };
   if (std::count_if(sent_.begin(), sent_.end(), is_waiting) == 2) {
     const auto oldest = std::find_if(sent_.begin(), sent_.end(), is_waiting);
@@ -239,7 +274,11 @@ void RankSimulation::act(const PipelineAction& action) {
 void RankSimulation::receive(const PipelineAction& action) {
   for (const auto& taken : order_.taken_in(action)) {
     const auto& [op, stage, micro_batch] = taken.receive;
-    forget_taken(taken.from, taken.sent_at);
+    // The other rank has gone on to its next computation.
+    const auto& others = ranks_.schedule.actions[at(taken.from)];
+    size_t action = taken.sent_at + 1;
+    while (action < others.size() && !is_computation(others[action].op)) ++action;
+    forget_taken(taken.from, action);
     add(&MemoryPlan::activations,
         op == Op::kReceiveActivation ? memory_of(stage).input_bytes : memory_of(stage).output_bytes);
   }
@@ -324,7 +363,8 @@ std::vector<MemoryPlan> memory_of_pipeline(const RecordedStep& record, const Tra
       .memory = {}};
   ranks.stages = planned_stages(record, pipeline, ranks.schedule.num_stages());
   ranks.memory = memory_of_stages(record, layout, ranks.stages);
-  const MessageOrder messages(ranks.schedule);
+  const auto timeline = simulate_pipeline(ranks.schedule, times_of_stages(record, ranks.stages));
+  const MessageOrder messages(ranks.schedule, timeline);
   std::vector<MemoryPlan> plans;
   for (int rank = 0; rank < pipeline.ranks; ++rank)
     plans.push_back(RankSimulation(ranks, messages, rank).run());

@@ -1,6 +1,7 @@
 #include "lockstep/training/planning/internal/step_simulation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/training/planning/internal/kept_memory.h"
 
@@ -39,6 +40,7 @@ void StepSimulation::begin(MicroBatchPlace place) {
   has_bucket_.assign(bucket_bytes_.size(), false);
   missing_ = bucket_members_;
   next_bucket_ = 0;
+  exchange_ = 0;
   for (size_t i = 0; has_earlier() && i < record_.parameters.size(); ++i) {
     if (!record_.parameters[i].is_trained) continue;
     const int parameter = static_cast<int>(i);
@@ -100,6 +102,7 @@ void StepSimulation::take_into_bucket(int parameter) {
   const bool is_kept_apart = layout_.stage == 2;
   if (is_kept_apart && !has_bucket_[at(bucket)]) {
     has_bucket_[at(bucket)] = true;
+    end_exchange();
     memory_.add(&MemoryPlan::buckets, bucket_bytes_[at(bucket)]);
   }
   --missing_[at(bucket)];
@@ -108,10 +111,15 @@ void StepSimulation::take_into_bucket(int parameter) {
       memory_.add(&MemoryPlan::buckets, -bucket_bytes_[next_bucket_ - 1]);
     if (!has_processes(layout_)) continue;
     // What the replicas of a process have added up, which processes exchange.
-    if (next_bucket_ > 0)
-      memory_.add(&MemoryPlan::communication, -exchanged_bytes(bucket_bytes_[next_bucket_ - 1]));
-    memory_.add(&MemoryPlan::communication, exchanged_bytes(bucket_bytes_[next_bucket_]));
+    end_exchange();
+    exchange_ = exchanged_bytes(bucket_bytes_[next_bucket_]);
+    memory_.add(&MemoryPlan::communication, exchange_);
   }
+}
+
+/// Sums are taken to end before the next bucket begins to fill.
+void StepSimulation::end_exchange() {
+  memory_.add(&MemoryPlan::communication, -std::exchange(exchange_, 0));
 }
 
 int64_t StepSimulation::exchanged_bytes(int64_t bytes) const {

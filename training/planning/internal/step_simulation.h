@@ -33,6 +33,7 @@ class StepSimulation {
   void take_gradient(int parameter);
   void take_into_bucket(int parameter);
   int64_t exchanged_bytes(int64_t bytes) const;
+  void end_exchange();
   bool has_earlier() const { return place_ == MicroBatchPlace::kMiddle || place_ == MicroBatchPlace::kLast; }
 
   const RecordedStep& record_;
@@ -48,6 +49,7 @@ class StepSimulation {
   std::vector<bool> has_bucket_;
   std::vector<int> missing_;  // for each bucket: gradients that have not arrived
   size_t next_bucket_ = 0;
+  int64_t exchange_ = 0;  // bytes of a bucket that processes exchange
 };
 
 }  // namespace lockstep
