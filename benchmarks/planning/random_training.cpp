@@ -44,13 +44,10 @@ void draw_model(PlannedTraining& training, Draw& draw) {
   }
 }
 
-/// SimpleCnn has three blocks only.
 void draw_stages(PlannedTraining& training, Draw& draw) {
   auto& layout = training.layout;
   layout.pipeline.ranks = 2;
-  layout.pipeline.schedule = training.model == PlannedModel::kSimpleCnn
-                                 ? draw({"gpipe", "1f1b", "zb-h1"})
-                                 : draw({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
+  layout.pipeline.schedule = draw({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
   layout.micro_batches = draw({2, 4, 6});
   // The first rank of zb-v on several replicas is planned less exactly: see docs/planning.md.
   layout.replicas = layout.pipeline.schedule == "zb-v" ? 1 : draw({1, 2});
@@ -140,9 +137,12 @@ PlannedTraining random_training(uint64_t number) {
   const auto kind = draw({MeshKind::kData, MeshKind::kData, MeshKind::kStages, MeshKind::kStages,
                           MeshKind::kParts, MeshKind::kTokens, MeshKind::kExperts, MeshKind::kProcesses});
   const bool is_gpt = kind == MeshKind::kParts || kind == MeshKind::kTokens || kind == MeshKind::kExperts;
+  // The second stage of a SimpleCnn is tiny.
   PlannedTraining training{
       .model = is_gpt ? PlannedModel::kGpt
-                      : draw({PlannedModel::kGpt, PlannedModel::kMobileNet, PlannedModel::kSimpleCnn})};
+               : kind == MeshKind::kStages
+                   ? draw({PlannedModel::kGpt, PlannedModel::kMobileNet})
+                   : draw({PlannedModel::kGpt, PlannedModel::kMobileNet, PlannedModel::kSimpleCnn})};
   draw_model(training, draw);
   TrainingLayout& layout = training.layout;
   layout.examples = training.model == PlannedModel::kSimpleCnn ? draw({16, 48, 96}) : draw({6, 12, 16});
