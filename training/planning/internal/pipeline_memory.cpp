@@ -274,10 +274,12 @@ void RankSimulation::act(const PipelineAction& action) {
 void RankSimulation::receive(const PipelineAction& action) {
   for (const auto& taken : order_.taken_in(action)) {
     const auto& [op, stage, micro_batch] = taken.receive;
-    // The other rank has gone on to its next computation.
+    // The other rank has gone on to its next computation, unless it is late: the first rank of zb-v, which
+    // has little to compute in its first stage, is often ahead.
     const auto& others = ranks_.schedule.actions[at(taken.from)];
     size_t action = taken.sent_at + 1;
-    while (action < others.size() && !is_computation(others[action].op)) ++action;
+    const bool is_prompt = ranks_.layout.pipeline.schedule != "zb-v";
+    while (is_prompt && action < others.size() && !is_computation(others[action].op)) ++action;
     forget_taken(taken.from, action);
     add(&MemoryPlan::activations,
         op == Op::kReceiveActivation ? memory_of(stage).input_bytes : memory_of(stage).output_bytes);
