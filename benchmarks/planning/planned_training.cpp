@@ -1,105 +1,23 @@
 #include "lockstep/benchmarks/planning/planned_training.h"
 
-#include <ATen/Parallel.h>
-#include <c10/util/StringUtil.h>
-#include <torch/optim/optimizer.h>
-#include <torch/types.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <random>
-#include <utility>
 
+#include "lockstep/benchmarks/planning/planned_model.h"
 #include "lockstep/measurement/counted_allocator.h"
-#include "lockstep/models/gpt/gpt.h"
-#include "lockstep/models/mobilenet_v2.h"
-#include "lockstep/models/simple_cnn.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/sharding/sharded_module.h"
-#include "lockstep/training/metrics/loss_functions.h"
-#include "lockstep/training/optimizers/fused_adam.h"
-#include "lockstep/training/optimizers/fused_sgd.h"
-#include "lockstep/training/planning/module_recorder.h"
 
 namespace lockstep::benchmarks {
 namespace {
 
-using Batch = std::vector<torch::Tensor>;
 using Model = std::shared_ptr<torch::nn::Module>;
-
-constexpr int64_t kClasses = 10;
-
-GptOptions gpt_options(const PlannedTraining& training) {
-  return {.vocabulary_size = training.vocabulary,
-          .max_length = training.size,
-          .num_layers = training.layers,
-          .num_heads = 4,
-          .width = training.width,
-          .has_tied_head = training.has_tied_head};
-}
-
-Model make_model(const PlannedTraining& training, const PartWrapper& wrap) {
-  switch (training.model) {
-    case PlannedModel::kGpt:
-      return Gpt(gpt_options(training), wrap).ptr();
-    case PlannedModel::kMobileNet:
-      return MobileNetV2(MobileNetV2Options{.num_classes = kClasses,
-                                            .width_multiplier = static_cast<double>(training.width) / 100,
-                                            .image_size = training.size},
-                         wrap)
-          .ptr();
-    case PlannedModel::kSimpleCnn:
-      return SimpleCnn(SimpleCnnOptions{.num_classes = kClasses, .image_size = training.size}, wrap).ptr();
-  }
-  return nullptr;
-}
-
-Batch make_batch(const PlannedTraining& training, int64_t examples) {
-  if (training.model == PlannedModel::kGpt) {
-    const auto tokens = [&] {
-      return torch::randint(training.vocabulary, {examples, training.size}, torch::kLong);
-    };
-    return {tokens(), tokens()};
-  }
-  const int64_t channels = training.model == PlannedModel::kMobileNet ? 3 : 1;
-  return {torch::rand({examples, channels, training.size, training.size}),
-          torch::randint(kClasses, {examples}, torch::kLong)};
-}
-
-/// Of each example.
-torch::Tensor losses_of(torch::nn::Module& model, const Batch& batch) {
-  if (auto* gpt = dynamic_cast<GptImpl*>(&model)) return gpt->losses(batch[0], batch[1]).mean(1);
-  if (auto* net = dynamic_cast<MobileNetV2Impl*>(&model))
-    return cross_entropy(net->forward(batch[0]), batch[1]);
-  return cross_entropy(dynamic_cast<SimpleCnnImpl&>(model).forward(batch[0]), batch[1]);
-}
-
-/// The blocks that are computed again begin with it: the layers of a Gpt, and all blocks of an image model
-/// but the last.
-std::string recomputed_prefix(PlannedModel model) {
-  if (model == PlannedModel::kGpt) return "blocks.";
-  return model == PlannedModel::kMobileNet ? "features." : "convolution";
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(PlannedOptimizer kind,
-                                                        const std::vector<torch::Tensor>& parameters) {
-  constexpr double kRate = 1e-4, kMomentum = 0.9;
-  switch (kind) {
-    case PlannedOptimizer::kSgd:
-      return std::make_unique<FusedSgd>(parameters, FusedSgdOptions(kRate));
-    case PlannedOptimizer::kMomentum:
-      return std::make_unique<FusedSgd>(parameters, FusedSgdOptions(kRate).momentum(kMomentum));
-    case PlannedOptimizer::kAdam:
-      return std::make_unique<FusedAdam>(parameters, FusedAdamOptions(kRate));
-    case PlannedOptimizer::kAdamW:
-      return std::make_unique<FusedAdamW>(parameters, FusedAdamWOptions(kRate));
-  }
-  return nullptr;
-}
+using Optimizer = std::unique_ptr<torch::optim::Optimizer>;
 
 /// Makes parts units, and calls them by recompute(), as the layout says.
 PartWrapper wrapper_of(const PlannedTraining& training, ReplicaContext& replica) {
@@ -110,7 +28,7 @@ PartWrapper wrapper_of(const PlannedTraining& training, ReplicaContext& replica)
     Model module = part.module;
     Call call = [](const PartFunction& function, const torch::Tensor& x) { return function(x); };
     if (has_units && !module->parameters().empty()) {
-      UnitOptions options = along(replica.axis("data"));
+      UnitOptions options = along(replica.axis(batch_axis(training)));
       options.overlap = training.layout.overlaps_units;
       const auto unit = std::make_shared<ShardedModule>(part.module, options);
       module = unit;
@@ -124,175 +42,131 @@ PartWrapper wrapper_of(const PlannedTraining& training, ReplicaContext& replica)
   };
 }
 
-/// Lets this thread's operators use one thread.
-class OneThreadGuard {
+Mesh mesh_of(const PlannedTraining& training) {
+  const auto& layout = training.layout;
+  return {{batch_axis(training), static_cast<int>(layout.replicas)},
+          {"pipeline", layout.pipeline.ranks},
+          {"context", training.context},
+          {"tensor", training.tensor}};
+}
+
+std::unique_ptr<Strategy> make_strategy_of(const PlannedTraining& training) {
+  const auto& layout = training.layout;
+  StrategyOptions options{.intra_op_threads = 1,
+                          .seed = 1,
+                          .mesh = mesh_of(training),
+                          .sharding = {.stage = layout.stage < 3 ? layout.stage : 0},
+                          .buckets = layout.buckets};
+  if (training.uses_processes)
+    return std::make_unique<MultiWorkerMirroredStrategy>(nullptr, cpu_devices(1), options);
+  return std::make_unique<MirroredStrategy>(cpu_devices(static_cast<int>(num_ranks(training))), options);
+}
+
+/// One step of a rank.
+void train_step(const PlannedTraining& training, ReplicaContext& replica, Model& model,
+                Optimizer& optimizer) {
+  const TrainingLayout& layout = training.layout;
+  optimizer->zero_grad();
+  if (layout.pipeline.ranks > 1) {
+    const auto batch = make_planned_batch(training, layout.examples * layout.micro_batches);
+    train_planned_stages(training, replica, *model, batch);
+    replica.apply_gradients(*optimizer);
+    return;
+  }
+  const int64_t all = layout.examples * layout.micro_batches * layout.replicas;
+  const auto go = [&] {
+    const PlannedBatch batch = make_planned_batch(training, layout.examples);
+    const auto loss =
+        compute_average_loss(replica, planned_losses(training, *model, batch), {.global_batch_size = all});
+    // All begin backward at once.
+    if (layout.stage == 3 && layout.replicas > 1) replica.all_reduce(ReduceOp::kSum, loss.detach());
+    loss.backward();
+  };
+  for (int64_t i = 1; i < layout.micro_batches; ++i) {
+    const auto hold = replica.accumulate();
+    go();
+  }
+  go();
+  replica.apply_gradients(*optimizer);
+}
+
+/// Counts the bytes of each rank of this process, and of all of them.
+class RankAccounts {
  public:
-  OneThreadGuard() : before_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~OneThreadGuard() { at::set_num_threads(before_); }
-  OneThreadGuard(const OneThreadGuard&) = delete;
-  OneThreadGuard& operator=(const OneThreadGuard&) = delete;
+  explicit RankAccounts(size_t ranks) : before_(measurement::counted_bytes()) {
+    for (size_t i = 0; i < ranks; ++i) accounts_.push_back(std::make_shared<measurement::TensorAccount>());
+  }
+  const std::shared_ptr<measurement::TensorAccount>& of(const ReplicaContext& replica) const {
+    return accounts_.size() == 1 ? accounts_[0] : accounts_[static_cast<size_t>(replica.rank())];
+  }
+  void restart_peaks() {
+    rest_ = measurement::counted_bytes() - before_;
+    for (const auto& account : accounts_) {
+      rest_ -= account->bytes();
+      account->restart_peak();
+    }
+    measurement::restart_counted_peak();
+  }
+  int64_t peak_of_all() const { return measurement::counted_peak() - before_; }
+  /// Returns the most that the rank had, and its share of what nobody accounts for, such as the strategy's.
+  int64_t peak_of(size_t rank) const {
+    return accounts_[rank]->peak() + rest_ / static_cast<int64_t>(accounts_.size());
+  }
+  size_t size() const { return accounts_.size(); }
 
  private:
-  int before_;
+  int64_t before_;
+  int64_t rest_ = 0;
+  std::vector<std::shared_ptr<measurement::TensorAccount>> accounts_;
 };
-
-const char* name_of(PlannedOptimizer optimizer) {
-  switch (optimizer) {
-    case PlannedOptimizer::kSgd:
-      return "SGD";
-    case PlannedOptimizer::kMomentum:
-      return "SGD with momentum";
-    case PlannedOptimizer::kAdam:
-      return "Adam";
-    case PlannedOptimizer::kAdamW:
-      return "AdamW";
-  }
-  return "";
-}
 
 }  // namespace
 
-RecordedStep record_of(const PlannedTraining& training) {
-  const OneThreadGuard one_thread;
-  ModuleRecorder recorder;
-  const auto model = make_model(training, [&recorder](const ModelPart& part) {
-    return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x) {
-                         return recorder.call(name, function, x);
-                       }};
-  });
-  return recorder.record(
-      *model, [&](int64_t examples) { return make_batch(training, examples); },
-      [&](const Batch& batch) { return losses_of(*model, batch).mean(); });
-}
-
-TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& record) {
-  TrainingLayout layout = training.layout;
-  if (training.recomputes) layout.recomputed = record.blocks_named(recomputed_prefix(training.model));
-  return layout;
-}
-
-int64_t measured_peak(const PlannedTraining& training) {
+std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
   constexpr int kFirstSteps = 2, kMeasuredSteps = 3, kStepsOfUnits = 12;
   constexpr std::chrono::seconds kTimeOfUnits{2};
   const TrainingLayout& layout = training.layout;
   // Replicas share the memory of units, so that only all of them together can be counted, while they need
   // most at moments that differ from step to step.
-  const bool has_units = layout.stage == 3 && layout.replicas > 1;
-  const int64_t before = measurement::counted_bytes();
-  std::vector<std::shared_ptr<measurement::TensorAccount>> accounts;
-  for (int64_t i = 0; i < layout.replicas; ++i)
-    accounts.push_back(std::make_shared<measurement::TensorAccount>());
-  const auto account_of = [&](const ReplicaContext& replica) {
-    return accounts[static_cast<size_t>(replica.replica_id())];
-  };
-  MirroredStrategy strategy(cpu_devices(static_cast<int>(layout.replicas)),
-                            {.intra_op_threads = 1,
-                             .seed = 1,
-                             .sharding = {.stage = layout.stage < 3 ? layout.stage : 0},
-                             .buckets = layout.buckets});
-  auto models = strategy.scope([&](ReplicaContext& replica) {
-    const measurement::TensorAccountGuard guard(account_of(replica));
-    return make_model(training, wrapper_of(training, replica));
+  const bool has_units = layout.stage == 3 && layout.replicas > 1 && !training.uses_processes;
+  RankAccounts accounts(training.uses_processes ? 1 : static_cast<size_t>(num_ranks(training)));
+  const auto strategy = make_strategy_of(training);
+  auto models = strategy->scope([&](ReplicaContext& replica) {
+    const measurement::TensorAccountGuard guard(accounts.of(replica));
+    return make_planned_model(training, wrapper_of(training, replica), &replica, layout.pipeline.ranks > 1);
   });
-  auto optimizers = strategy.scope([&](ReplicaContext& replica) {
-    return make_optimizer(layout.optimizer, models[replica]->parameters());
+  auto optimizers = strategy->scope([&](ReplicaContext& replica) {
+    const measurement::TensorAccountGuard guard(accounts.of(replica));
+    return make_planned_optimizer(training, models[replica]->parameters());
   });
-  const auto step = [&](ReplicaContext& replica, Model& model,
-                        std::unique_ptr<torch::optim::Optimizer>& optimizer) {
-    const measurement::TensorAccountGuard guard(account_of(replica));
-    optimizer->zero_grad();
-    const int64_t all = layout.examples * layout.micro_batches * layout.replicas;
-    const auto go = [&] {
-      const Batch batch = make_batch(training, layout.examples);
-      const auto loss = compute_average_loss(replica, losses_of(*model, batch), {.global_batch_size = all});
-      // All begin backward at once.
-      if (has_units) replica.all_reduce(ReduceOp::kSum, loss.detach());
-      loss.backward();
-    };
-    for (int64_t i = 1; i < layout.micro_batches; ++i) {
-      const auto hold = replica.accumulate();
-      go();
-    }
-    go();
-    replica.apply_gradients(*optimizer);
+  std::vector<int64_t> stage_of(accounts.size());
+  const auto step = [&](ReplicaContext& replica, Model& model, Optimizer& optimizer) {
+    const measurement::TensorAccountGuard guard(accounts.of(replica));
+    stage_of[accounts.size() == 1 ? 0 : static_cast<size_t>(replica.rank())] =
+        replica.axis("pipeline").index();
+    train_step(training, replica, model, optimizer);
   };
-  for (int i = 0; i < kFirstSteps; ++i) strategy.run(step, models, optimizers);
-  int64_t most = 0;
+  for (int i = 0; i < kFirstSteps; ++i) strategy->run(step, models, optimizers);
   const auto begin = std::chrono::steady_clock::now();
   const auto is_done = [&](int steps) {
     if (!has_units) return steps == kMeasuredSteps;
     return steps >= kStepsOfUnits && std::chrono::steady_clock::now() - begin > kTimeOfUnits;
   };
+  std::vector<int64_t> most(accounts.size(), 0);
+  int64_t most_of_all = 0;
   for (int steps = 0; !is_done(steps); ++steps) {
-    // The strategy's own memory is in no account.
-    int64_t peaks = measurement::counted_bytes() - before;
-    for (const auto& account : accounts) {
-      peaks -= account->bytes();
-      account->restart_peak();
-    }
-    measurement::restart_counted_peak();
-    strategy.run(step, models, optimizers);
-    for (const auto& account : accounts) peaks += account->peak();
-    most = std::max(most, measurement::counted_peak() - before);
-    if (!has_units) most = std::max(most, peaks);
+    accounts.restart_peaks();
+    strategy->run(step, models, optimizers);
+    most_of_all = std::max(most_of_all, accounts.peak_of_all());
+    for (size_t rank = 0; rank < most.size(); ++rank)
+      most[rank] = std::max(most[rank], accounts.peak_of(rank));
   }
-  return most / layout.replicas;
-}
-
-PlannedTraining random_training(uint64_t number) {
-  std::mt19937_64 random(number);
-  // Not a distribution: those differ between libraries.
-  const auto one_of = [&]<typename T>(std::initializer_list<T> values) {
-    return *(values.begin() + random() % values.size());
-  };
-  PlannedTraining training{
-      .model = one_of({PlannedModel::kGpt, PlannedModel::kMobileNet, PlannedModel::kSimpleCnn})};
-  switch (training.model) {
-    case PlannedModel::kGpt:
-      training.layers = one_of({2, 3, 5});
-      training.width = one_of({64, 128, 192});
-      training.size = one_of({48, 64, 128});
-      training.vocabulary = one_of({256, 1000});
-      training.has_tied_head = one_of({false, true});
-      break;
-    case PlannedModel::kMobileNet:
-      training.width = one_of({50, 100});
-      training.size = one_of({48, 64});
-      break;
-    case PlannedModel::kSimpleCnn:
-      training.size = one_of({20, 28, 32});
-      break;
-  }
-  TrainingLayout& layout = training.layout;
-  layout.replicas = one_of({1, 2});
-  layout.stage = one_of({0, 1, 2, 3});
-  layout.examples = training.model == PlannedModel::kSimpleCnn ? one_of({16, 48, 96}) : one_of({6, 12, 16});
-  layout.micro_batches = one_of({1, 1, 2, 3});
-  layout.optimizer = one_of({PlannedOptimizer::kSgd, PlannedOptimizer::kMomentum, PlannedOptimizer::kAdam,
-                             PlannedOptimizer::kAdamW});
-  training.recomputes = one_of({false, true});
-  return training;
-}
-
-std::string text_of(const PlannedTraining& training) {
-  std::string text;
-  switch (training.model) {
-    case PlannedModel::kGpt:
-      text = c10::str("Gpt of ", training.layers, " x ", training.width, ", ", training.size, " tokens",
-                      training.has_tied_head ? ", tied" : "");
-      break;
-    case PlannedModel::kMobileNet:
-      text = c10::str("MobileNetV2 x ", static_cast<double>(training.width) / 100, ", ", training.size,
-                      " pixels");
-      break;
-    case PlannedModel::kSimpleCnn:
-      text = c10::str("SimpleCnn, ", training.size, " pixels");
-      break;
-  }
-  const auto& layout = training.layout;
-  return c10::str(text, "; ", layout.replicas, layout.replicas == 1 ? " replica" : " replicas", ", stage ",
-                  layout.stage, ", ", layout.micro_batches, " x ", layout.examples, " examples, ",
-                  name_of(layout.optimizer), training.recomputes ? ", recomputation" : "");
+  const auto num_stages = static_cast<size_t>(layout.pipeline.ranks);
+  if (has_units && num_stages == 1) return {most_of_all / static_cast<int64_t>(accounts.size())};
+  std::vector<int64_t> peaks(num_stages, 0);
+  for (size_t rank = 0; rank < most.size(); ++rank) peaks[static_cast<size_t>(stage_of[rank])] += most[rank];
+  for (auto& peak : peaks) peak /= static_cast<int64_t>(accounts.size() / num_stages);
+  return peaks;
 }
 
 }  // namespace lockstep::benchmarks

@@ -13,7 +13,9 @@ PlanningOptions parse_planning(int argc, char** argv) {
   // clang-format off
   flags.add_options()
     ("first", "number of the first training", number("1"))
-    ("trainings", "how many trainings", number("60"));
+    ("trainings", "how many trainings", number("60"))
+    ("worker-of", "be a worker of this training, and print its bytes (the program calls itself so)",
+      cxxopts::value<int64_t>());
   // clang-format on
   const auto given = flags.parse(argc, argv);
   const auto read = [&](const std::string& name, int64_t least, int64_t most) {
@@ -24,7 +26,11 @@ PlanningOptions parse_planning(int argc, char** argv) {
     }
     return value;
   };
-  return {.first = read("first", 0, 1'000'000'000), .trainings = read("trainings", 1, 1'000'000)};
+  constexpr int64_t kMostNumber = 1'000'000'000;
+  PlanningOptions options{.first = read("first", 0, kMostNumber),
+                          .trainings = read("trainings", 1, 1'000'000)};
+  if (given.count("worker-of") > 0) options.worker_of = read("worker-of", 0, kMostNumber);
+  return options;
 }
 
 }  // namespace lockstep::benchmarks

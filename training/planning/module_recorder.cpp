@@ -6,18 +6,17 @@
 
 #include <algorithm>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/gradients/gradient_hooks.h"
+#include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/planning/internal/operator_kernel.h"
 #include "lockstep/training/planning/internal/step_log.h"
+#include "lockstep/training/planning/internal/step_of_logs.h"
 
 namespace lockstep {
 namespace {
-
-using Kind = RecordedEvent::Kind;
 
 struct NamedTensors {
   std::vector<std::string> names;
@@ -79,93 +78,10 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-/// The backward of a block ends where that of the block before begins, and is to be noted first.
-void sort_ends(StepLog& log) {
-  for (size_t i = 0; i + 1 < log.events.size(); ++i) {
-    auto& event = log.events[i];
-    auto& next = log.events[i + 1];
-    if (event.kind != Kind::kBackwardBegins || next.kind != Kind::kBackwardEnds) continue;
-    std::swap(event, next);
-    log.calls[static_cast<size_t>(event.number)].backward_ends_at = static_cast<int>(i);
-    log.calls[static_cast<size_t>(next.number)].backward_begins_at = static_cast<int>(i) + 1;
-  }
-}
-
-/// A quantity from its values for two numbers of examples.
-class Line {
- public:
-  explicit Line(const ModuleRecorderOptions& options)
-      : fewer_(static_cast<double>(options.fewer_examples)),
-        more_(static_cast<double>(options.more_examples)) {}
-  BatchQuantity through(double of_fewer, double of_more) const {
-    const double slope = (of_more - of_fewer) / (more_ - fewer_);
-    return {of_fewer - slope * fewer_, slope};
-  }
-  BatchQuantity through(int64_t of_fewer, int64_t of_more) const {
-    return through(static_cast<double>(of_fewer), static_cast<double>(of_more));
-  }
-
- private:
-  double fewer_, more_;
-};
-
-[[noreturn]] void refuse_other_step(const ModuleRecorderOptions& options, const std::string& difference) {
-  throw InvalidArgument(c10::str("[ModuleRecorder] expected a step that does the same for ",
-                                 options.fewer_examples, " and for ", options.more_examples,
-                                 " examples, but with more of them ", difference,
-                                 ": take other numbers of examples, closer to those that you plan"));
-}
-
-std::string name_of_operator(const StepLog& log, size_t index) {
-  return index < log.operators.size() ? log.operators[index].name : std::string("nothing");
-}
-
-void check_alike(const ModuleRecorderOptions& options, const StepLog& fewer, const StepLog& more) {
-  for (size_t i = 0; i < std::max(fewer.operators.size(), more.operators.size()); ++i) {
-    const std::string expected = name_of_operator(fewer, i), given = name_of_operator(more, i);
-    if (expected != given) refuse_other_step(options, "it calls " + given + " in place of " + expected);
-  }
-  const auto is_alike = [](const auto& a, const auto& b) { return a.kind == b.kind && a.number == b.number; };
-  if (fewer.events.size() != more.events.size() ||
-      !std::equal(fewer.events.begin(), fewer.events.end(), more.events.begin(), is_alike)) {
-    refuse_other_step(options, c10::str("it allocates memory in another way, ", more.allocations.size(),
-                                        " times instead of ", fewer.allocations.size()));
-  }
-}
-
-void take_allocations(RecordedStep& record, const Line& line, const StepLog& fewer, const StepLog& more) {
-  const auto forward_end = std::find_if(more.events.begin(), more.events.end(),
-                                        [](const auto& event) { return event.kind == Kind::kForwardEnds; });
-  const auto end = static_cast<int>(forward_end - more.events.begin());
-  for (size_t i = 0; i < more.allocations.size(); ++i) {
-    const auto& own = more.allocations[i];
-    record.allocations.push_back({.bytes = line.through(fewer.allocations[i].bytes, own.bytes),
-                                  .call = own.call,
-                                  .is_backward = own.is_backward,
-                                  .is_saved = !own.is_backward && own.freed_at > end,
-                                  .freed_at = own.freed_at});
-  }
-  for (size_t i = 0; i < more.gradients.size(); ++i) {
-    const int allocation = more.gradients[i];
-    record.parameters[i].gradient = allocation;
-    if (allocation >= 0) record.allocations[static_cast<size_t>(allocation)].parameter = static_cast<int>(i);
-  }
-}
-
-void take_operators(RecordedStep& record, const Line& line, const StepLog& fewer, const StepLog& more) {
-  for (size_t i = 0; i < more.operators.size(); ++i) {
-    const auto& small = fewer.operators[i];
-    const auto& own = more.operators[i];
-    const int block = own.call < 0 ? -1 : more.calls[static_cast<size_t>(own.call)].block;
-    record.operators.push_back({.name = own.name,
-                                .block = block,
-                                .is_backward = own.is_backward,
-                                .shapes = own.shapes,
-                                .dtypes = own.dtypes,
-                                .flops = line.through(small.flops, own.flops),
-                                .bytes_read = line.through(small.bytes_read, own.bytes_read),
-                                .bytes_written = line.through(small.bytes_written, own.bytes_written)});
-  }
+/// In how many slices the ranks along an axis have the parameter.
+int64_t num_slices(const at::Tensor& parameter) {
+  if (!is_slice(parameter) || parameter.numel() == 0) return 1;
+  return sharded_parameter_of(parameter)->num_elements_along_axis() / parameter.numel();
 }
 
 /// The block whose name a parameter's begins with; the longest name of several.
@@ -186,7 +102,16 @@ void take_parameters(RecordedStep& record, const NamedTensors& parameters) {
                                  .elements = tensor.numel(),
                                  .element_bytes = static_cast<int64_t>(tensor.element_size()),
                                  .is_trained = tensor.requires_grad(),
-                                 .block = block_of(parameters.names[i], record.blocks)});
+                                 .block = block_of(parameters.names[i], record.blocks),
+                                 .num_slices = num_slices(tensor)});
+  }
+}
+
+void take_gradients(RecordedStep& record, const std::vector<int>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const int allocation = gradients[i];
+    record.parameters[i].gradient = allocation;
+    if (allocation >= 0) record.allocations[static_cast<size_t>(allocation)].parameter = static_cast<int>(i);
   }
 }
 
@@ -195,6 +120,7 @@ void take_parameters(RecordedStep& record, const NamedTensors& parameters) {
 torch::Tensor ModuleRecorder::call(const std::string& name, const Function& function,
                                    const torch::Tensor& x) {
   StepLog* log = log_;
+  if (halves_ != nullptr) return call_in_halves(name, function, x);
   if (log == nullptr || log->is_in_call()) return function(x);
   const int call = log->begin_call(name, x);
   if (x.defined() && x.requires_grad())
@@ -227,13 +153,13 @@ RecordedStep ModuleRecorder::record(torch::nn::Module& model,
     loss.backward();
     if (log != nullptr) log->is_recording = false;
   };
-  const auto record_run = [&](int64_t examples, int64_t& input_bytes) {
-    const Batch batch = batch_of(examples);
-    input_bytes = bytes_of(batch);
+  std::vector<Batch> batches;
+  const auto record_run = [&](int64_t examples) {
+    const Batch& batch = batches.emplace_back(batch_of(examples));
     drop_gradients(parameters.tensors);
     run(nullptr, batch);  // makes what is made once
     drop_gradients(parameters.tensors);
-    const auto log = std::make_shared<StepLog>();
+    const auto log = std::make_shared<StepLog>(ranks_);
     log->gradients.assign(parameters.tensors.size(), -1);
     const GradientHooks hooks(parameters.tensors, [&](size_t i) {
       log->take_gradient(static_cast<int>(i), parameters.tensors[i].grad());
@@ -250,25 +176,17 @@ RecordedStep ModuleRecorder::record(torch::nn::Module& model,
       run(log.get(), batch);
     }
     drop_gradients(parameters.tensors);
-    sort_ends(*log);
     return log;
   };
-  int64_t fewer_bytes = 0, more_bytes = 0;
-  const auto fewer = record_run(options_.fewer_examples, fewer_bytes);
-  const auto more = record_run(options_.more_examples, more_bytes);
-  check_alike(options_, *fewer, *more);
-  const Line line(options_);
-  RecordedStep record;
-  record.blocks = more->blocks;
-  record.calls = more->calls;
-  record.events = more->events;
-  record.input_bytes = line.through(fewer_bytes, more_bytes);
-  record.least_examples = options_.fewer_examples;
-  record.most_examples = options_.more_examples;
+  const auto fewer = record_run(options_.fewer_examples);
+  const auto more = record_run(options_.more_examples);
+  const BatchLine line(options_.fewer_examples, options_.more_examples);
+  RecordedStep record = step_of_logs(line, *fewer, *more);
+  record.input_bytes = line.through(bytes_of(batches[0]), bytes_of(batches[1]));
   record.buffer_bytes = bytes_of(model.buffers());
   take_parameters(record, parameters);
-  take_allocations(record, line, *fewer, *more);
-  take_operators(record, line, *fewer, *more);
+  take_gradients(record, more->gradients);
+  if (options_.records_halves) record_halves(record, model, batches, loss_of);
   return record;
 }
 

@@ -5,13 +5,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
 
+class RankAllocations;
 class StepLog;
 
 struct ModuleRecorderOptions {
@@ -19,6 +22,9 @@ struct ModuleRecorderOptions {
   /// numbers that are far apart but quick to compute. Operators may choose other ways for very small batches.
   int64_t fewer_examples = 4;
   int64_t more_examples = 8;
+  /// Whether to record the two halves of each block's backward, too, for plans of the schedules zb-h1 and
+  /// zb-v. It takes two more passes, in which gradients do not go from block to block.
+  bool records_halves = true;
 };
 
 /// Records a training step of any module on the CPU, with small real tensors: what memory and which
@@ -43,6 +49,9 @@ class ModuleRecorder {
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
 
   explicit ModuleRecorder(const ModuleRecorderOptions& options = {}) : options_(options) {}
+  /// Makes the recorder of one of the ranks that compute a model together; see RankRecorders.
+  ModuleRecorder(const ModuleRecorderOptions& options, std::shared_ptr<RankAllocations> ranks)
+      : options_(options), ranks_(std::move(ranks)) {}
 
   /// Returns `function(x)`, and notes while a step is recorded that this is the block `name`. A block that is
   /// called within another one is part of that one. To have the parts of a Gpt, a MobileNetV2 or a SimpleCnn
@@ -68,8 +77,16 @@ class ModuleRecorder {
                       const std::function<torch::Tensor(const Batch& batch)>& loss_of);
 
  private:
+  struct HalvesLog;
+
+  torch::Tensor call_in_halves(const std::string& name, const Function& function, const torch::Tensor& x);
+  void record_halves(RecordedStep& record, const torch::nn::Module& model, const std::vector<Batch>& batches,
+                     const std::function<torch::Tensor(const Batch& batch)>& loss_of);
+
   ModuleRecorderOptions options_;
-  StepLog* log_ = nullptr;  // of the step that is being recorded
+  std::shared_ptr<RankAllocations> ranks_;
+  StepLog* log_ = nullptr;       // of the step that is being recorded
+  HalvesLog* halves_ = nullptr;  // of the pass whose calls are recorded in halves
 };
 
 }  // namespace lockstep

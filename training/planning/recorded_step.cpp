@@ -1,6 +1,9 @@
 #include "lockstep/training/planning/recorded_step.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "lockstep/runtime/base/errors.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +59,23 @@ std::vector<size_t> RecordedStep::blocks_named(const std::string& prefix) const 
     if (blocks[i].starts_with(prefix)) numbers.push_back(i);
   }
   return numbers;
+}
+
+std::vector<size_t> RecordedStep::pipeline_blocks(const std::string& prefix) const {
+  const auto has_prefix = [&](const RecordedCall& call) {
+    return blocks[static_cast<size_t>(call.block)].starts_with(prefix);
+  };
+  const auto found = std::find_if(calls.begin(), calls.end(), has_prefix);
+  if (found == calls.end()) {
+    throw InvalidArgument("[RecordedStep] expected calls of blocks whose names begin with '" + prefix +
+                          "', but there are none");
+  }
+  std::vector<size_t> begins;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const bool is_first = i == 0 || has_prefix(calls[i]) || has_prefix(calls[i - 1]);
+    if (is_first) begins.push_back(i);
+  }
+  return begins;
 }
 
 }  // namespace lockstep

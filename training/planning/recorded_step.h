@@ -23,6 +23,9 @@ struct RecordedParameter {
   bool is_trained = true;  ///< whether it requires a gradient
   int block = -1;          ///< number of the block that it belongs to; -1: none
   int gradient = -1;       ///< number of the allocation that became its gradient; -1: none
+  /// Ranks along an axis that cuts the batch that have equal slices of the parameter, such as of experts; 1:
+  /// each of these ranks has all of it.
+  int64_t num_slices = 1;
 };
 
 /// An operator that the step called and that computes by itself: one that only calls others is left out, as
@@ -50,6 +53,19 @@ struct RecordedAllocation {
   int freed_at = -1;         ///< number of the event; -1: not freed in the step
 };
 
+/// The memory of a call's backward if it runs in two halves, as the schedules zb-h1 and zb-v do it: for the
+/// block's input first, and for its parameters later.
+struct RecordedHalves {
+  bool are_apart = false;              ///< whether it has two halves; if not, all else is 0
+  bool needs_input = false;            ///< whether the second half needs the block's input
+  BatchQuantity saved;                 ///< of what forward allocated, bytes that the second half needs
+  BatchQuantity gradients;             ///< bytes that the first half keeps for the second one
+  bool keeps_output_gradient = false;  ///< whether the gradient of the result is among these
+  /// The most bytes that the first half has allocated at a time, including the gradient of the result, and
+  /// the most that the second half has in addition to what was there before it.
+  BatchQuantity most_in_first, most_in_second;
+};
+
 /// A call of a block. Numbers of events that never happened are -1.
 struct RecordedCall {
   int block = 0;
@@ -59,6 +75,7 @@ struct RecordedCall {
   int backward_middle_at = -1;
   /// Allocations of the input, the result and the result's gradient; -1 if the step did not allocate them.
   int input = -1, output = -1, output_gradient = -1;
+  RecordedHalves halves{};
 };
 
 /// An event of a step. Records have them in their order.
@@ -106,6 +123,10 @@ struct RecordedStep {
   std::vector<int64_t> live_bytes(int64_t examples) const;
   /// Returns the numbers of the blocks whose names begin with `prefix`, such as "blocks." of a Gpt.
   std::vector<size_t> blocks_named(const std::string& prefix) const;
+  /// Returns the calls with which the blocks of a pipeline begin, for PlannedPipeline::blocks: each call of a
+  /// block whose name begins with `prefix` is one, such as "blocks." of a Gpt, as are all calls before and
+  /// after these. Throws InvalidArgument if there is no such call.
+  std::vector<size_t> pipeline_blocks(const std::string& prefix) const;
 };
 
 }  // namespace lockstep

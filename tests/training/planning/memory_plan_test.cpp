@@ -14,6 +14,8 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/nn/recompute.h"
+#include "lockstep/strategies/pipeline/pipeline_check.h"
+#include "lockstep/strategies/pipeline/pipeline_schedule.h"
 #include "lockstep/tests/strategies/nn/counted_memory.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/sanitizer.h"
@@ -177,12 +179,107 @@ TEST(MemoryPlanTest, PlansTenThousandLayoutsInTenSeconds) {
   for (int i = 0; i < layouts; ++i) {
     TrainingLayout layout{
         .replicas = 1 + i % 64, .stage = i % 4, .examples = 1 + i % 97, .micro_batches = 1 + i % 5};
+    if (i % 2 == 0) {
+      layout.pipeline = {.ranks = 1 + i / 2 % 3, .schedule = i % 4 == 0 ? "1f1b" : "zb-v"};
+      layout.micro_batches = 1 + i % 32;
+    }
     if (i % 3 == 0) layout.recomputed = record.blocks_named("");
     least = std::min(least, plan_memory(record, layout).peak());
   }
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_GT(least, kModelBytes / 64);
   EXPECT_LT(seconds, 10);
+}
+
+TrainingLayout in_stages(const char* schedule, int ranks, int64_t micro_batches) {
+  return {.examples = 1000,
+          .micro_batches = micro_batches,
+          .optimizer = PlannedOptimizer::kSgd,
+          .pipeline = {.ranks = ranks, .schedule = schedule}};
+}
+
+TEST(MemoryPlanTest, StagesHaveTheirOwnBlocks) {
+  const auto record = record_blocks();
+  const auto plans = plan_memory_of_ranks(record, in_stages("1f1b", 3, 6));
+  ASSERT_EQ(plans.size(), 3U);
+  for (const auto& plan : plans) EXPECT_EQ(plan.parameters, kModelBytes / 3);
+  auto by_hand = in_stages("1f1b", 3, 6);
+  by_hand.pipeline.cuts = {1, 3};
+  const auto cut = plan_memory_of_ranks(record, by_hand);
+  EXPECT_EQ(cut[0].parameters, kModelBytes / kBlocks);
+  EXPECT_EQ(cut[1].parameters, 2 * kModelBytes / kBlocks);
+  EXPECT_EQ(cut[2].parameters, 3 * kModelBytes / kBlocks);
+}
+
+TEST(MemoryPlanTest, RanksKeepTheMicroBatchesThatTheirScheduleKeepsAlive) {
+  const auto record = record_blocks();
+  constexpr int kRanks = 3, kMicroBatches = 6;
+  // The input, what the first linear layer and GELU return, and the residual sum, which is the result.
+  constexpr int64_t kTensor = 1000 * kWidthOfBlocks * 4;
+  constexpr int64_t kOfStage = kBlocks / kRanks * 3 * kTensor;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    const auto plans = plan_memory_of_ranks(record, in_stages(schedule, kRanks, kMicroBatches));
+    const auto alive =
+        check_pipeline_schedule(make_pipeline_schedule(schedule, kRanks, kMicroBatches)).most_alive;
+    for (size_t rank = 0; rank < plans.size(); ++rank) {
+      EXPECT_GE(plans[rank].activations, alive[rank] * kOfStage) << schedule << rank;
+      // Besides, results, and what backward needs while it runs.
+      EXPECT_LE(plans[rank].activations, (alive[rank] + 1) * (kOfStage + 2 * kTensor)) << schedule << rank;
+    }
+  }
+}
+
+TEST(MemoryPlanTest, ZeroBubbleSchedulesKeepWhatTheWeightsNeed) {
+  const auto record = record_blocks();
+  for (size_t i = 1; i < record.calls.size(); ++i) {  // the first block has no gradients to pass on
+    const auto& halves = record.calls[i].halves;
+    ASSERT_TRUE(halves.are_apart);
+    // The second layer's weights need what GELU returned, and the first layer's the block's input.
+    constexpr int64_t kTensor = 10 * kWidthOfBlocks * 4;
+    EXPECT_EQ(halves.saved.at(10), kTensor);
+    EXPECT_TRUE(halves.needs_input);
+    EXPECT_TRUE(halves.keeps_output_gradient);
+    // The gradients of what both layers returned.
+    EXPECT_EQ(halves.gradients.at(10), 2 * kTensor);
+  }
+  const auto peak_of = [&](const char* schedule) {
+    return plan_memory(record, in_stages(schedule, 2, 6)).peak();
+  };
+  EXPECT_GE(peak_of("zb-h1"), peak_of("1f1b"));
+  EXPECT_LT(peak_of("zb-h1"), peak_of("gpipe"));
+}
+
+TEST(MemoryPlanTest, ProcessesDoNotShareUnits) {
+  const auto record = record_blocks();
+  TrainingLayout layout{.replicas = 2, .stage = 3, .optimizer = PlannedOptimizer::kSgd};
+  const auto threads = plan_memory(record, layout);
+  layout.replicas_per_process = 1;
+  const auto processes = plan_memory(record, layout);
+  EXPECT_LE(threads.gathered_units, 2 * kElementsOfBlock * 4 / 2);
+  EXPECT_GT(processes.gathered_units + processes.communication,
+            threads.gathered_units + threads.communication);
+}
+
+TEST(MemoryPlanTest, CopiesSumTheirGradients) {
+  const auto record = record_blocks();
+  EXPECT_LT(plan_memory(record, {.examples = 1000}).gradients, kModelBytes);
+  EXPECT_GE(plan_memory(record, {.copies = 2, .examples = 1000}).gradients, kModelBytes);
+}
+
+TEST(MemoryPlanTest, RefusesStagesThatDoNotExist) {
+  const auto record = record_blocks();
+  const auto error_of = [&](const PlannedPipeline& pipeline) {
+    return message_of<InvalidArgument>(
+        [&] { plan_memory(record, {.micro_batches = 4, .pipeline = pipeline}); });
+  };
+  EXPECT_THAT(error_of({.ranks = 0}), HasSubstr("expected 1 or more ranks of a pipeline, but got 0"));
+  EXPECT_THAT(error_of({.ranks = 7}), HasSubstr("at least one block for each of 7 stages, but got 6 blocks"));
+  EXPECT_THAT(error_of({.ranks = 2, .schedule = "fast"}), HasSubstr("fast"));
+  EXPECT_THAT(error_of({.ranks = 2, .blocks = {1, 2}}), HasSubstr("begin with call 0"));
+  EXPECT_THAT(error_of({.ranks = 2, .costs = {1}}),
+              HasSubstr("expected a cost of each of 6 blocks of the pipeline, but got 1"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { record.pipeline_blocks("layers."); }),
+              HasSubstr("names begin with 'layers.', but there are none"));
 }
 
 TEST(MemoryPlanTest, RefusesLayoutsThatDoNotExist) {

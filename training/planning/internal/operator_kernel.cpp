@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/training/planning/internal/operator_costs.h"
@@ -66,8 +67,15 @@ int64_t written_bytes(const c10::FunctionSchema& schema, const std::vector<c10::
 void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordingKey);
   StepLog* log = StepLog::of_thread();
-  if (log == nullptr || !log->counts_operators()) return op.redispatchBoxed(below, stack);
   const c10::FunctionSchema& schema = op.schema();
+  if (log != nullptr && log->is_in_collective()) {
+    for (auto value = stack->end() - static_cast<int64_t>(schema.arguments().size()); value != stack->end();
+         ++value)
+      visit_tensors(*value, [&](const at::Tensor& tensor) { log->take_operand(tensor); });
+  }
+  if (log != nullptr && log->is_accumulating() && schema.name() == "aten::copy_")
+    log->take_copy((stack->end() - 3)->toTensor(), (stack->end() - 2)->toTensor());
+  if (log == nullptr || !log->counts_operators()) return op.redispatchBoxed(below, stack);
   StepLog::Operator seen{.name = schema.name()};
   std::vector<const void*> storages;
   const size_t num_arguments = schema.arguments().size();
@@ -81,7 +89,9 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
     });
   }
   const bool is_known = has_known_flops(seen.name);
-  const auto inner = log->begin_operator(is_known);
+  // They work in another way if tensors are large.
+  const bool is_whole = is_known || seen.name == "aten::cat" || seen.name == "aten::zero_";
+  const auto inner = log->begin_operator(is_whole);
   try {
     op.redispatchBoxed(below, stack);
   } catch (...) {
@@ -99,6 +109,15 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   log->end_operator(inner, is_known || computes ? &seen : nullptr);
 }
 
+/// Returns this thread's log if the scope is a part of a collective, whichever rank it is for.
+StepLog* log_in_collective(const at::RecordFunction& scope) {
+  return std::string_view(scope.name()) == "lockstep::collective" ? StepLog::of_thread() : nullptr;
+}
+
+bool gives_gradient(const at::RecordFunction& node) {
+  return std::string_view(node.name()) == "torch::autograd::AccumulateGrad";
+}
+
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&record_operator>());
 }
@@ -107,14 +126,31 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
 
 OperatorKernelGuard::OperatorKernelGuard() : guard_(kRecordingKey) {
   const auto look = [](const at::RecordFunction& node) -> std::unique_ptr<at::ObserverContext> {
-    if (StepLog* log = StepLog::of_thread()) log->begin_node(node.seqNr());
+    StepLog* log = StepLog::of_thread();
+    if (log == nullptr) return nullptr;
+    log->begin_node(node.seqNr());
+    if (gives_gradient(node)) log->begin_accumulation();
     return nullptr;
   };
+  const auto leave = [](const at::RecordFunction& node, at::ObserverContext*) {
+    StepLog* log = StepLog::of_thread();
+    if (log != nullptr && gives_gradient(node)) log->end_accumulation();
+  };
   nodes_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(look).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+      at::RecordFunctionCallback(look, leave).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  const auto begin = [](const at::RecordFunction& scope) -> std::unique_ptr<at::ObserverContext> {
+    if (StepLog* log = log_in_collective(scope)) log->begin_collective();
+    return nullptr;
+  };
+  const auto end = [](const at::RecordFunction& scope, at::ObserverContext*) {
+    if (StepLog* log = log_in_collective(scope)) log->end_collective();
+  };
+  collectives_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::USER_SCOPE}));
 }
 
 OperatorKernelGuard::~OperatorKernelGuard() {
+  at::removeCallback(collectives_);
   at::removeCallback(nodes_);
 }
 

@@ -17,6 +17,7 @@ class OperatorKernelGuard {
  private:
   c10::impl::IncludeDispatchKeyGuard guard_;
   at::CallbackHandle nodes_;
+  at::CallbackHandle collectives_;
 };
 
 }  // namespace lockstep

@@ -16,18 +16,64 @@ StepLog* StepLog::of_thread() {
 
 void StepLog::reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device device) {
   if (!is_recording || !device.is_cpu() || bytes == 0) return;
+  take_news();
   if (bytes > 0) {
-    const int number = static_cast<int>(allocations.size());
-    allocations.push_back({.bytes = bytes, .call = call_, .is_backward = is_backward_});
-    live_[memory] = number;
-    note(Kind::kAllocate, number);
+    if (num_collectives_ > 0) return;
+    if (!is_accumulating_) return allocate(memory, bytes);
+    copies_[memory] = bytes;
     return;
   }
   const auto found = live_.find(memory);
-  if (found == live_.end()) return;  // older than the step
+  if (found == live_.end()) {  // older than the step, or another rank's
+    if (ranks_) ranks_->free_elsewhere(memory);
+    return;
+  }
+  if (ranks_) ranks_->remove(memory);
   allocations[static_cast<size_t>(found->second)].freed_at = now();
   note(Kind::kFree, found->second);
   live_.erase(found);
+}
+
+void StepLog::allocate(const void* memory, int64_t bytes) {
+  if (ranks_) ranks_->add(memory, *this);
+  const int number = static_cast<int>(allocations.size());
+  allocations.push_back({.bytes = bytes, .call = call_, .is_backward = is_backward_});
+  live_[memory] = number;
+  note(Kind::kAllocate, number);
+}
+
+void StepLog::take_copy(const at::Tensor& copy, const at::Tensor& gradient) {
+  const auto found = copies_.find(copy.storage().data());
+  if (found == copies_.end()) return;
+  const auto known = live_.find(gradient.storage().data());
+  if (known == live_.end()) {
+    allocate(found->first, found->second);
+  } else {
+    const int number = known->second;
+    live_.erase(known);
+    live_[found->first] = number;
+    ranks_->add(found->first, *this);
+  }
+  copies_.erase(found);
+}
+
+void StepLog::take_operand(const at::Tensor& tensor) const {
+  if (num_collectives_ > 0 && ranks_ && tensor.has_storage()) ranks_->exchange(tensor.storage().data());
+}
+
+/// Takes what other ranks' threads have done with this one's memory.
+void StepLog::take_news() {
+  if (!ranks_) return;
+  for (const void* memory : ranks_->take_exchanged(*this)) {
+    const auto found = live_.find(memory);
+    if (found != live_.end()) allocations[static_cast<size_t>(found->second)].is_exchanged = true;
+  }
+  for (const void* memory : ranks_->take_freed(*this)) {
+    const auto found = live_.find(memory);
+    if (found == live_.end()) continue;
+    freed_elsewhere.emplace_back(found->second, now());
+    live_.erase(found);
+  }
 }
 
 int StepLog::allocation_of(const at::Tensor& tensor) const {
@@ -95,11 +141,54 @@ void StepLog::take_gradient(int parameter, const at::Tensor& gradient) {
 
 StepLog::Inner StepLog::begin_operator(bool is_whole) {
   if (is_whole) ++num_whole_;
-  return {operators.size(), is_whole};
+  return {operators.size(), is_whole, events.size(), allocations.size()};
+}
+
+/// Puts one allocation in the place of all that the operator has allocated and freed: their number may depend
+/// on the examples. Together with what the operator leaves, it has the most bytes that there were at a time.
+void StepLog::join_scratch(const Inner& inner) {
+  int64_t held = 0, most = 0, left = 0;
+  std::vector<RecordedEvent> others;
+  for (size_t i = inner.first_event; i < events.size(); ++i) {
+    const auto& [kind, number] = events[i];
+    const bool is_own = kind != Kind::kGradient && static_cast<size_t>(number) >= inner.first_allocation;
+    if (!is_own || (kind != Kind::kAllocate && kind != Kind::kFree)) {
+      others.push_back(events[i]);
+      continue;
+    }
+    const int64_t bytes = allocations[static_cast<size_t>(number)].bytes;
+    held += kind == Kind::kAllocate ? bytes : -bytes;
+    most = std::max(most, held);
+  }
+  const std::vector<Allocation> all(allocations.begin() + static_cast<int64_t>(inner.first_allocation),
+                                    allocations.end());
+  events.resize(inner.first_event);
+  allocations.resize(inner.first_allocation);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].freed_at >= 0) continue;
+    const auto number = static_cast<int>(allocations.size());
+    for (auto& [memory, known] : live_) {
+      if (known == static_cast<int>(inner.first_allocation + i)) known = number;
+    }
+    left += all[i].bytes;
+    allocations.push_back(all[i]);
+    note(Kind::kAllocate, number);
+  }
+  if (most > left) {
+    const auto number = static_cast<int>(allocations.size());
+    allocations.push_back({.bytes = most - left, .call = call_, .is_backward = is_backward_});
+    note(Kind::kAllocate, number);
+    allocations.back().freed_at = now();
+    note(Kind::kFree, number);
+  }
+  for (const auto& event : others) {
+    if (event.kind == Kind::kFree) allocations[static_cast<size_t>(event.number)].freed_at = now();
+    events.push_back(event);
+  }
 }
 
 void StepLog::end_operator(const Inner& inner, Operator* seen) {
-  if (inner.is_whole) --num_whole_;
+  if (inner.is_whole && --num_whole_ == 0 && is_recording) join_scratch(inner);
   if (seen == nullptr || operators.size() > inner.num_counted) return;
   seen->call = call_;
   seen->is_backward = is_backward_;

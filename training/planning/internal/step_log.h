@@ -4,11 +4,13 @@
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "lockstep/training/planning/internal/rank_allocations.h"
 #include "lockstep/training/planning/recorded_step.h"
 
 namespace lockstep {
@@ -21,6 +23,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     int64_t bytes = 0;
     int call = -1;
     bool is_backward = false;
+    bool is_exchanged = false;  // by a collective
     int freed_at = -1;
   };
   struct Operator {
@@ -33,6 +36,14 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     int64_t bytes_read = 0;
     int64_t bytes_written = 0;
   };
+
+  /// `ranks` are those that are recorded at the same time; null: there are none.
+  explicit StepLog(std::shared_ptr<RankAllocations> ranks = nullptr) : ranks_(std::move(ranks)) {}
+  ~StepLog() override {
+    if (ranks_) ranks_->forget(*this);
+  }
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
 
   /// Returns the log of this thread, or null.
   static StepLog* of_thread();
@@ -49,17 +60,36 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   void end_forward();
   /// Notes that backward comes to a node, which forward has given the number.
   void begin_node(int64_t number);
+  /// Between them, backward gives a parameter its gradient. It copies one that another rank's thread still
+  /// uses, which depends on the threads: the copy counts as the gradient itself.
+  void begin_accumulation() { is_accumulating_ = is_of_ranks(); }
+  void end_accumulation() { is_accumulating_ = false; }
+  bool is_accumulating() const { return is_accumulating_; }
+  void take_copy(const at::Tensor& copy, const at::Tensor& gradient);
   /// Notes the gradient of a parameter.
   void take_gradient(int parameter, const at::Tensor& gradient);
   bool is_in_call() const { return call_ >= 0; }
+  /// Whether it is that of a rank, recorded together with others.
+  bool is_of_ranks() const { return ranks_ != nullptr; }
 
   /// Whether operators that begin now are not part of one that counts as a whole.
-  bool counts_operators() const { return is_recording && num_whole_ == 0; }
+  bool counts_operators() const {
+    return is_recording && num_whole_ == 0 && num_collectives_ == 0 && !is_accumulating_;
+  }
+  /// Between them, this thread does a part of a collective, which any of its ranks may do: neither operators
+  /// nor their memory count.
+  void begin_collective() { ++num_collectives_; }
+  void end_collective() { --num_collectives_; }
+  bool is_in_collective() const { return num_collectives_ > 0; }
+  /// Notes that a collective reads or writes a tensor, if one is under way.
+  void take_operand(const at::Tensor& tensor) const;
   /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
   /// end_operator().
   struct Inner {
     size_t num_counted = 0;
     bool is_whole = false;
+    size_t first_event = 0;
+    size_t first_allocation = 0;
   };
   Inner begin_operator(bool is_whole);
   /// Counts the operator, unless it is null or only calls counted ones.
@@ -68,6 +98,9 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   std::vector<Allocation> allocations;
   std::vector<Operator> operators;
   std::vector<RecordedEvent> events;
+  /// What other threads have freed: allocations, and the numbers of the events that came next. They are not
+  /// among the events, since their moments depend on the other threads.
+  std::vector<std::pair<int, int>> freed_elsewhere;
   std::vector<RecordedCall> calls;
   std::vector<std::string> blocks;
   std::vector<int> gradients;  // for each parameter: its allocation
@@ -77,11 +110,18 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   int now() const { return static_cast<int>(events.size()); }
   void note(RecordedEvent::Kind kind, int number) { events.push_back({kind, number}); }
   int allocation_of(const at::Tensor& tensor) const;
+  void take_news();
+  void allocate(const void* memory, int64_t bytes);
+  void join_scratch(const Inner& inner);
 
+  std::shared_ptr<RankAllocations> ranks_;
   std::unordered_map<const void*, int> live_;
   std::vector<std::pair<int64_t, int64_t>> nodes_;  // of each call: its nodes' numbers, the last one excluded
   int call_ = -1;                                   // that runs, or whose backward does
   bool is_backward_ = false;
+  std::unordered_map<const void*, int64_t> copies_;  // bytes of gradients that are being copied
+  bool is_accumulating_ = false;
+  int num_collectives_ = 0;
   int num_whole_ = 0;  // operators that run now and count as a whole
 };
 
