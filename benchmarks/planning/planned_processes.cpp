@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -44,11 +45,11 @@ int64_t mean_of_workers(int64_t number, int64_t processes) {
   const std::string program = own_path();
   std::vector<FILE*> outputs;
   for (int64_t rank = 0; rank < processes; ++rank) {
-    const std::string own = std::to_string(rank), all = std::to_string(processes);
-    const std::string command = "RANK=" + own + " LOCAL_RANK=" + own + " WORLD_SIZE=" + all +
-                                " LOCAL_WORLD_SIZE=" + all + " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port +
-                                " exec '" + program + "' --worker-of " + std::to_string(number);
-    outputs.push_back(popen(command.c_str(), "r"));  // NOLINT(cert-env33-c): this program itself
+    std::ostringstream command;
+    command << "RANK=" << rank << " LOCAL_RANK=" << rank << " WORLD_SIZE=" << processes
+            << " LOCAL_WORLD_SIZE=" << processes << " MASTER_ADDR=127.0.0.1 MASTER_PORT=" << port << " exec '"
+            << program << "' --worker-of " << number;
+    outputs.push_back(popen(command.str().c_str(), "r"));  // NOLINT(cert-env33-c): this program itself
   }
   int64_t sum = 0;
   bool have_all = true;

@@ -132,10 +132,13 @@ void LanguageGrammar::add_clauses(const std::vector<TokenWeight>& nouns) {
 /// Adds persons and their towns. Returns the given names.
 std::vector<TokenWeight> LanguageGrammar::add_facts() {
   const int num_names = options_.num_names;
+  const auto count = static_cast<size_t>(num_names);
   std::vector<TokenWeight> given_names;
+  given_names.reserve(count);
   for (int i = 0; i < num_names; ++i)
     given_names.push_back({add_word(WordKind::kGivenName, i, given_name(i)), 1});
   std::vector<TokenWeight> family_names;
+  family_names.reserve(count);
   for (int i = 0; i < num_names; ++i)
     family_names.push_back({add_word(WordKind::kFamilyName, i, family_name(i)), 1});
   choice_at(LanguageSlot::kFamilyName) = TokenChoice(family_names);
