@@ -227,14 +227,24 @@ TEST(StrategyUnitsTest, RefuseOptimizersThatCannotStepShards) {
                 });
               }),
               AllOf(HasSubstr("LBFGS"), HasSubstr("elementwise")));
-  auto options = options_of({});
-  options.sharding.stage = 1;
-  MirroredStrategy sharding(cpu_devices(2), options);
-  auto other = sharding.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
-  EXPECT_THAT(message_of<InvalidArgument>([&] {
-                sharding.scope([&](ReplicaContext& replica) { return make_adam(other[replica]); });
-              }),
-              AllOf(HasSubstr("shards along one axis"), HasSubstr("stage 1 over data")));
+}
+
+TEST(StrategyUnitsTest, StandBesideTheShardedStateOfOtherParameters) {
+  constexpr int kSteps = compared_steps(10);
+  const auto expected = trained_whole(2, kSteps);
+  for (const int stage : {1, 2}) {
+    auto options = options_of({});
+    options.sharding.stage = stage;
+    MirroredStrategy strategy(cpu_devices(2), options);
+    auto model = strategy.scope([](ReplicaContext& replica) { return UnitNet(along(replica.axis("data"))); });
+    auto adam = strategy.scope([&](ReplicaContext& replica) { return make_adam(model[replica]); });
+    for (int step = 0; step < kSteps; ++step) {
+      const auto norms = strategy.run(train_step<UnitNet>, model, adam, step);
+      for (const auto& norm : norms.local_values())
+        EXPECT_NEAR(norm.item<double>(), expected.norms[static_cast<size_t>(step)], 1e-11) << stage;
+    }
+    strategy.run([&](ReplicaContext&, UnitNet& net) { expect_parameters(net, expected.parameters); }, model);
+  }
 }
 
 TEST(StrategyUnitsTest, RefuseUnitsThatAreNotCutOnSeveralReplicas) {
