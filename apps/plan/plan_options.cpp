@@ -27,38 +27,6 @@ constexpr int64_t kUsualLength = 1024;
 constexpr int64_t kUsualVocabulary = 32000;
 constexpr IntegerRange kVocabulary{.least = 1, .most = 4'194'304};
 
-PlannedNumbers numbers_of(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kBFloat16:
-    case PrecisionKind::kFloat16:
-      return PlannedNumbers::kMixed;
-    case PrecisionKind::kFloat64:
-      return PlannedNumbers::kFloat64;
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kIeee:
-    case PrecisionKind::kTf32:
-      break;
-  }
-  return PlannedNumbers::kFloat32;
-}
-
-measurement::MatrixNumbers matrix_numbers_of(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kFloat64:
-      return measurement::MatrixNumbers::kFloat64;
-    case PrecisionKind::kTf32:
-      return measurement::MatrixNumbers::kTf32;
-    case PrecisionKind::kBFloat16:
-      return measurement::MatrixNumbers::kBFloat16;
-    case PrecisionKind::kFloat16:
-      return measurement::MatrixNumbers::kFloat16;
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kIeee:
-      break;
-  }
-  return measurement::MatrixNumbers::kFloat32;
-}
-
 /// Reads the model's sizes as train_gpt does, and notes the flags that give them.
 void read_planned_model(const Arguments& given, PlanOptions& options) {
   auto names = gpt_preset_names();
@@ -103,7 +71,7 @@ void read_planned_training(const Arguments& given, PlanOptions& options) {
   }
   const PrecisionKind precision = read_precision(given, PrecisionKind::kFloat32);
   options.precision = precision_name(precision);
-  options.numbers = numbers_of(precision);
+  options.numbers = planned_numbers(precision);
   options.training.parameter_bytes = parameter_bytes(options.numbers);
 }
 
@@ -117,7 +85,7 @@ double flops_of_flags(const Arguments& given) {
   if (!given.has("gpu"))
     throw UsageError("--memory: expected --gpu or --flops with it, for machines that are not here");
   const auto precision = read_precision(given, PrecisionKind::kFloat32);
-  const auto peak = measurement::gpu_peak_flops(given.text("gpu"), matrix_numbers_of(precision));
+  const auto peak = measurement::gpu_peak_flops(given.text("gpu"), matrix_numbers(precision));
   if (!peak)
     given.refuse(
         "gpu", fmt::format("a GPU with a known speed for {}; --flops takes any", precision_name(precision)));

@@ -10,7 +10,7 @@
 
 namespace lockstep::apps {
 
-/// What to plan, and for which machines.
+/// A training to plan, and the machines for it.
 struct PlanOptions {
   GptOptions model;
   std::vector<std::string> model_flags;  ///< that make train_gpt train this model

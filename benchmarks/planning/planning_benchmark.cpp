@@ -67,7 +67,7 @@ ComparedTraining compare(int64_t number) {
   return compared;
 }
 
-/// What a worker of mean_of_workers() does.
+/// Runs a worker of mean_of_workers().
 int measure_as_worker(int64_t number) {
   torch::manual_seed(1);
   std::cout << measured_peaks(random_training(static_cast<uint64_t>(number))).front() << std::endl;

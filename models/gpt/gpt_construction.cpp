@@ -1,4 +1,4 @@
-// How a Gpt is made of its parts.
+// Makes a Gpt of its parts.
 #include <c10/util/StringUtil.h>
 #include <torch/nn/init.h>
 

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// What a search tries.
+/// The settings that a search tries.
 struct LayoutChoices {
   std::vector<int> stages{0, 1, 2, 3};  ///< of sharding
   std::vector<std::string> schedules{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};

@@ -20,7 +20,7 @@ struct CutAmount {
   double sum() const { return whole + cut + between; }
 };
 
-/// What a device does for a part of a model, forward or backward.
+/// The work of a device for a part of a model, forward or backward.
 struct PlannedWork {
   CutAmount flops{};        ///< of matrix products, convolutions and attention, for an example
   CutAmount bytes{};        ///< that all other operators read and write, for an example

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/training/layouts/planned_model.h"
 
@@ -14,6 +15,8 @@ enum class PlannedNumbers : uint8_t {
   kMixed,  ///< bfloat16 or float16 by autocast, with parameters in float32
 };
 
+/// Returns the numbers of a training in that precision.
+PlannedNumbers planned_numbers(PrecisionKind precision);
 /// Returns the bytes of an element of a parameter.
 int64_t parameter_bytes(PlannedNumbers numbers);
 

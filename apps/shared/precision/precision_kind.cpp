@@ -38,6 +38,23 @@ std::string precision_text(PrecisionKind precision) {
   return name;
 }
 
+measurement::MatrixNumbers matrix_numbers(PrecisionKind precision) {
+  switch (precision) {
+    case PrecisionKind::kFloat64:
+      return measurement::MatrixNumbers::kFloat64;
+    case PrecisionKind::kTf32:
+      return measurement::MatrixNumbers::kTf32;
+    case PrecisionKind::kBFloat16:
+      return measurement::MatrixNumbers::kBFloat16;
+    case PrecisionKind::kFloat16:
+      return measurement::MatrixNumbers::kFloat16;
+    case PrecisionKind::kFloat32:
+    case PrecisionKind::kIeee:
+      break;
+  }
+  return measurement::MatrixNumbers::kFloat32;
+}
+
 Flag precision_flag() {
   return {"Training", "precision", "NAME",
           "Precision of the training. float32: as in PyTorch, GPUs use TF32 in convolutions. ieee: "

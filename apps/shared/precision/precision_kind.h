@@ -4,6 +4,7 @@
 
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/flag_table.h"
+#include "lockstep/measurement/gpu_peak.h"
 
 namespace lockstep::apps {
 
@@ -13,6 +14,9 @@ enum class PrecisionKind { kFloat32, kIeee, kFloat64, kTf32, kBFloat16, kFloat16
 std::string precision_name(PrecisionKind precision);
 /// Returns the name with what it means, for people.
 std::string precision_text(PrecisionKind precision);
+
+/// Returns the numbers that matrix products take.
+measurement::MatrixNumbers matrix_numbers(PrecisionKind precision);
 
 /// Returns the flag --precision.
 Flag precision_flag();

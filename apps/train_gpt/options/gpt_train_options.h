@@ -20,7 +20,7 @@ enum class GptRecompute { kNothing, kEveryBlock };
 /// The way in which ranks compute attention between their tokens, see ContextMethod.
 enum class GptContextAttention { kRing, kAllToAll };
 
-/// What is done about layouts before the first step.
+/// Checks of layouts, or their choice, before the first step.
 enum class GptLayoutChoice {
   kCheck,  ///< a training that does not fit into the memory is refused
   kAuto,   ///< the fastest layout that fits is chosen

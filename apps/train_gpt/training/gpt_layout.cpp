@@ -21,21 +21,6 @@
 namespace lockstep::apps {
 namespace {
 
-PlannedNumbers planned_numbers(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kBFloat16:
-    case PrecisionKind::kFloat16:
-      return PlannedNumbers::kMixed;
-    case PrecisionKind::kFloat64:
-      return PlannedNumbers::kFloat64;
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kIeee:
-    case PrecisionKind::kTf32:
-      break;
-  }
-  return PlannedNumbers::kFloat32;
-}
-
 PlannedTraining planned_training(PlannedNumbers numbers, int64_t global_batch) {
   return {.global_batch = global_batch, .parameter_bytes = parameter_bytes(numbers)};
 }

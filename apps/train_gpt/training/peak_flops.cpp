@@ -15,23 +15,6 @@
 namespace lockstep::apps {
 namespace {
 
-measurement::MatrixNumbers matrix_numbers(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kFloat64:
-      return measurement::MatrixNumbers::kFloat64;
-    case PrecisionKind::kTf32:
-      return measurement::MatrixNumbers::kTf32;
-    case PrecisionKind::kBFloat16:
-      return measurement::MatrixNumbers::kBFloat16;
-    case PrecisionKind::kFloat16:
-      return measurement::MatrixNumbers::kFloat16;
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kIeee:
-      break;
-  }
-  return measurement::MatrixNumbers::kFloat32;
-}
-
 /// Multiplies square matrices for a third of a second. Returns the operations per second of the fastest
 /// product.
 double measured_flops(const torch::Device& device, at::ScalarType dtype) {

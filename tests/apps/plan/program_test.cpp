@@ -136,7 +136,7 @@ TEST(TrainGptPlan, ChoosesALayout) {
   EXPECT_THAT(refused.error, HasSubstr("expected it without --plan auto"));
 }
 
-// What the chosen layout is recorded as, runs again.
+// The recorded configuration runs the chosen layout again.
 TEST(TrainGptPlan, RecordsTheLayoutThatItChose) {
   const testing::TemporaryFolder folder;
   const std::string first = folder.path() + "/a";

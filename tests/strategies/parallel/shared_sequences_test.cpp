@@ -27,7 +27,7 @@ MixtureOfExpertsOptions mixture_with(std::optional<double> capacity_factor) {
   return {.features = 6, .hidden_features = 10, .num_experts = 4, .capacity_factor = capacity_factor};
 }
 
-/// What a rank has after forward and backward.
+/// The values of a rank after forward and backward.
 struct RankResult {
   torch::Tensor output, balance_loss, z_loss, gradient_of_input, load, dropped;
   std::vector<torch::Tensor> gradients;

@@ -111,7 +111,7 @@ const std::vector<AliveStages>& StagePlans::alive(const PlannedLayout& layout, s
   if (ranks.empty()) {
     ranks.resize(static_cast<size_t>(layout.pipeline));
     if (layout.schedule == kGpipe || layout.schedule == "1f1b") {
-      // What pipeline_schedule.h promises.
+      // As pipeline_schedule.h promises.
       for (size_t r = 0; r < ranks.size(); ++r) {
         const int64_t left = layout.pipeline - static_cast<int64_t>(r);
         ranks[r] = {{keeps_all ? micro_batches : std::min(micro_batches, left), 0}};

@@ -23,7 +23,7 @@ struct StageRange {
   size_t size() const { return end - begin; }
 };
 
-/// What a rank keeps at the same time: for each of its stages, the micro-batches whose activations are there,
+/// A moment of a rank: for each of its stages, the micro-batches whose activations are there,
 /// and then for each of them those that are between the halves of their backward.
 using AliveStages = std::vector<int64_t>;
 

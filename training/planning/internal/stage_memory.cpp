@@ -88,7 +88,7 @@ void StageSimulation::run_forward() {
       units_.end_forward(number);
     }
   }
-  // What the record frees in later stages' forward.
+  // Memory that the record frees in forward of later stages.
   for (int event = stage_.forward.begin; event < stage_.forward.end; ++event) {
     const auto& [kind, number] = record_.events[at(event)];
     if (kind == Kind::kAllocate && !record_.allocations[at(number)].is_saved) memory_.free(number);

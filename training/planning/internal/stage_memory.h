@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// What an action of a pipeline's rank adds to the memory that is there before it.
+/// The memory that an action of a pipeline's rank adds to what was there before it.
 struct ActionMemory {
   MemoryPlan most;  ///< while it runs, at the moment at which most is there
   MemoryPlan end;   ///< afterwards

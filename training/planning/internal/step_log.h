@@ -98,7 +98,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   std::vector<Allocation> allocations;
   std::vector<Operator> operators;
   std::vector<RecordedEvent> events;
-  /// What other threads have freed: allocations, and the numbers of the events that came next. They are not
+  /// Frees by other threads: allocations, and the numbers of the events that came next. They are not
   /// among the events, since their moments depend on the other threads.
   std::vector<std::pair<int, int>> freed_elsewhere;
   std::vector<RecordedCall> calls;

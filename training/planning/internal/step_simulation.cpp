@@ -110,7 +110,7 @@ void StepSimulation::take_into_bucket(int parameter) {
     if (next_bucket_ > 0 && is_kept_apart)
       memory_.add(&MemoryPlan::buckets, -bucket_bytes_[next_bucket_ - 1]);
     if (!has_processes(layout_)) continue;
-    // What the replicas of a process have added up, which processes exchange.
+    // Sums over the replicas of a process, which processes exchange.
     end_exchange();
     exchange_ = exchanged_bytes(bucket_bytes_[next_bucket_]);
     memory_.add(&MemoryPlan::communication, exchange_);

@@ -43,7 +43,7 @@ TEST(BaselinesTest, TheBestLossIsThatOfTheLanguagesOwnProbabilities) {
   EXPECT_NEAR(*measure_baselines(data, 1000).best, loss, 1e-12);
 }
 
-// What a fact leaves open are its two names; a 5-gram model looks the town up in its table.
+// A fact leaves its two names open; a 5-gram model looks the town up in its table.
 TEST(BaselinesTest, OfFactsAreThoseOfTheirNames) {
   GptTrainOptions options;
   options.fact_names = 16;
