@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,11 @@ class TokenRing {
       if (value.numel() > 0) lockstep::send(*ring_, value, next());
     }
   }
+  void receive_(const std::vector<at::Tensor>& values) const {
+    for (const auto& value : values) {
+      if (value.numel() > 0) lockstep::receive_(*ring_, value, previous());
+    }
+  }
   /// Receives tensors like `values`, but of a rank's tokens.
   std::vector<at::Tensor> receive(const std::vector<at::Tensor>& values, int rank) const {
     std::vector<at::Tensor> received;
@@ -47,14 +53,14 @@ class TokenRing {
       auto sizes = value.sizes().vec();
       sizes[2] = order_.tokens_of(rank);
       received.push_back(at::empty(sizes, value.options()));
-      if (received.back().numel() > 0) receive_(*ring_, received.back(), previous());
     }
+    receive_(received);
     return received;
   }
   /// Tells the rank before that this one has received what it sent.
   void confirm() const { lockstep::send(*ring_, at::zeros({1}), previous()); }
   /// Waits until the next rank confirms.
-  void await_confirmation() const { receive_(*ring_, at::empty({1}), next()); }
+  void await_confirmation() const { lockstep::receive_(*ring_, at::empty({1}), next()); }
 
  private:
   int next() const { return (order_.index() + 1) % ranks(); }
@@ -63,6 +69,46 @@ class TokenRing {
   std::optional<ReplicaBackends> ring_;
   ContextOrder order_;
 };
+
+/// The heads of keys that go around together. Each head of a sequence is attention of its own, so that a ring
+/// by few heads at a time has only their keys, values and gradients on their way.
+struct HeadPiece {
+  int64_t begin = 0;
+  int64_t length = 0;
+
+  at::Tensor of(const at::Tensor& value) const { return value.narrow(0, begin, length); }
+};
+
+/// At most this many pieces, each at least as large: a smaller one is not worth its messages, nor, on
+/// accelerators, its kernels.
+constexpr int64_t kMostPieces = 16;
+constexpr int64_t kLeastPieceBytes = 64 << 10;
+constexpr int64_t kLeastAcceleratorPieceBytes = 4 << 20;
+
+/// Divides the keys [heads, 1, tokens, head_dim], on all ranks alike, though ranks may have other numbers of
+/// tokens.
+std::vector<HeadPiece> pieces_of(const at::Tensor& keys, const ContextOrder& order) {
+  const int64_t heads = keys.size(0);
+  const int64_t head_bytes =
+      order.length() / order.ranks() * keys.size(3) * static_cast<int64_t>(keys.element_size());
+  const int64_t least = keys.is_cpu() ? kLeastPieceBytes : kLeastAcceleratorPieceBytes;
+  const int64_t most = std::clamp<int64_t>(heads * head_bytes / least, 1, kMostPieces);
+  const int64_t length = (heads + most - 1) / most;
+  std::vector<HeadPiece> pieces;
+  for (int64_t begin = 0; begin < heads; begin += length)
+    pieces.push_back({begin, std::min(length, heads - begin)});
+  return pieces;
+}
+
+/// Returns [batch * kv_heads, heads / kv_heads, ...] of [batch, heads, ...], a view if `value` is contiguous.
+at::Tensor by_head(const at::Tensor& value, int64_t kv_heads) {
+  return value.unflatten(1, {kv_heads, value.size(1) / kv_heads}).flatten(0, 1);
+}
+
+AttentionInputs by_head(const AttentionInputs& inputs) {
+  const int64_t kv_heads = inputs.k.size(1);
+  return {by_head(inputs.q, kv_heads), by_head(inputs.k, kv_heads), by_head(inputs.v, kv_heads)};
+}
 
 /// Combines outputs over different keys: their weights are exp(log_sum), and the sum of those is the weight
 /// of both.
@@ -90,9 +136,9 @@ void await(WaitClock* waits, const Function& function) {
   function();
 }
 
-/// Returns the attention of this rank's queries over all keys.
-AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const AttentionInputs& inputs,
-                            const AttentionRule& rule) {
+/// Returns the attention of a piece's queries over all keys.
+AttentionBlock forward_of_piece(const TokenRing& ring, WaitClock* waits, const AttentionInputs& inputs,
+                                const AttentionRule& rule) {
   const auto exact = inputs.q.options().dtype(at::toOpMathType(inputs.q.scalar_type()));
   AttentionBlock total;
   std::vector<at::Tensor> keys{inputs.k, inputs.v};
@@ -119,17 +165,36 @@ AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const Atten
     await(waits, [&] { keys = ring.receive(keys, ring.source(step + 1)); });
     ring.confirm();
   }
-  if (ring.ranks() > 1) await(waits, [&] { ring.await_confirmation(); });
-  total.out = total.out.to(inputs.q.scalar_type());
+  await(waits, [&] { ring.await_confirmation(); });
   return total;
 }
 
-AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradient,
-                                 const AttentionInputs& inputs, const AttentionBlock& whole,
-                                 const AttentionRule& rule) {
+AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const AttentionInputs& inputs,
+                            const AttentionRule& rule) {
   const auto dtype = at::toOpMathType(inputs.q.scalar_type());
-  AttentionGradients own{.q = at::zeros(inputs.q.sizes(), inputs.q.options().dtype(dtype))};
+  if (ring.ranks() == 1 && inputs.q.numel() > 0) {
+    const AttentionBlock block = attend(inputs, rule);
+    return {block.out.to(inputs.q.scalar_type()).contiguous(), block.log_sums.to(dtype).contiguous()};
+  }
+  const AttentionBlock whole{at::empty(inputs.q.sizes(), inputs.q.options()),
+                             at::empty(inputs.q.sizes().slice(0, 3), inputs.q.options().dtype(dtype))};
+  if (ring.ranks() == 1) return whole;
+  const AttentionInputs heads = by_head(inputs);
+  const int64_t kv_heads = inputs.k.size(1);
+  for (const HeadPiece& piece : pieces_of(heads.k, ring.order())) {
+    const AttentionBlock block =
+        forward_of_piece(ring, waits, {piece.of(heads.q), piece.of(heads.k), piece.of(heads.v)}, rule);
+    piece.of(by_head(whole.out, kv_heads)).copy_(block.out);
+    piece.of(by_head(whole.log_sums, kv_heads)).copy_(block.log_sums);
+  }
+  return whole;
+}
+
+/// Writes the gradients of a piece into `own`.
+void backward_of_piece(const TokenRing& ring, const at::Tensor& gradient, const AttentionInputs& inputs,
+                       const AttentionBlock& whole, const AttentionRule& rule, const AttentionGradients& own) {
   std::vector<at::Tensor> keys{inputs.k, inputs.v};
+  const auto dtype = own.q.scalar_type();
   std::vector<at::Tensor> of_keys;  // on their way home
   for (int step = 0; step < ring.ranks(); ++step) {
     const bool is_last = step + 1 == ring.ranks();
@@ -142,26 +207,48 @@ AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradie
           {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
           {rows_of(whole.out, span->queries), rows_of(whole.log_sums, span->queries)},
           {.scale = rule.scale, .is_causal = span->is_causal});
-      rows_of(own.q, span->queries).add_(block.q);
+      if (step == 0) {  // a rank's own keys concern all of its queries
+        own.q.copy_(block.q);
+      } else {
+        rows_of(own.q, span->queries).add_(block.q);
+      }
+      block.q.reset();
     }
     if (step == 0) {
-      of_keys = {at::zeros(keys[0].sizes(), own.q.options()), at::zeros(keys[1].sizes(), own.q.options())};
+      of_keys = span ? std::vector{block.k.to(dtype).contiguous(), block.v.to(dtype).contiguous()}
+                     : std::vector{at::zeros_like(own.k), at::zeros_like(own.v)};
     } else {
       of_keys = ring.receive(of_keys, ring.source(step));
       ring.await_confirmation();  // here, since two ranks get all of this in one order from each other
+      if (span) {
+        rows_of(of_keys[0], span->keys).add_(block.k);
+        rows_of(of_keys[1], span->keys).add_(block.v);
+      }
     }
-    if (block.q.defined()) {
-      rows_of(of_keys[0], span->keys).add_(block.k);
-      rows_of(of_keys[1], span->keys).add_(block.v);
-    }
-    if (ring.ranks() > 1) ring.send(of_keys);
+    ring.send(of_keys);
     if (is_last) break;
     keys = ring.receive(keys, ring.source(step + 1));
     ring.confirm();
   }
-  if (ring.ranks() > 1) of_keys = ring.receive(of_keys, ring.order().index());
-  own.k = of_keys[0];
-  own.v = of_keys[1];
+  ring.receive_({own.k, own.v});
+}
+
+AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradient,
+                                 const AttentionInputs& inputs, const AttentionBlock& whole,
+                                 const AttentionRule& rule) {
+  const bool is_empty = inputs.q.numel() == 0;
+  if (ring.ranks() == 1 && !is_empty) return attend_backward(gradient, inputs, whole, rule);
+  const auto exact = inputs.q.options().dtype(at::toOpMathType(inputs.q.scalar_type()));
+  AttentionGradients own{at::empty(inputs.q.sizes(), exact), at::empty(inputs.k.sizes(), exact),
+                         at::empty(inputs.v.sizes(), exact)};
+  if (ring.ranks() == 1) return {own.q, own.k.zero_(), own.v.zero_()};
+  const AttentionInputs heads = by_head(inputs);
+  const int64_t kv_heads = inputs.k.size(1);
+  for (const HeadPiece& piece : pieces_of(heads.k, ring.order())) {
+    const auto part = [&](const at::Tensor& value) { return piece.of(by_head(value, kv_heads)); };
+    backward_of_piece(ring, part(gradient), {piece.of(heads.q), piece.of(heads.k), piece.of(heads.v)},
+                      {part(whole.out), part(whole.log_sums)}, rule, {part(own.q), part(own.k), part(own.v)});
+  }
   return own;
 }
 

@@ -25,7 +25,8 @@ std::optional<AttentionSpan> span_of(const ContextOrder& order, int source, bool
 /// Computes attention over a sequence whose tokens are divided among the ranks of `ring` as `order` says
 /// (Liu et al., "Ring Attention with Blockwise Transformers", 2023). Keys and values go around: each rank
 /// adds what they contribute to its queries and hands them on. Backward hands them around again, with their
-/// gradients. All tensors are contiguous. `ring` is none for one rank; `waits` adds up forward's waits.
+/// gradients. Both go around with few heads at a time, so that a rank needs memory for its own tokens and
+/// little more. All tensors are contiguous. `ring` is none for one rank; `waits` adds up forward's waits.
 at::Tensor ring_attention(const std::optional<ReplicaBackends>& ring, WaitClock* waits,
                           const ContextOrder& order, const AttentionInputs& inputs,
                           const AttentionRule& rule);
