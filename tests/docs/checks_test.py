@@ -4,10 +4,12 @@
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
 import check_architecture
 import check_code_blocks
 import check_examples
+import check_library_names
 import check_links
 import check_messages
 import check_names
@@ -93,8 +95,13 @@ class ChecksTest(TreeTest):
         self.write("runtime/workers/worker.h", "namespace lockstep { class Worker {}; }\n")
         self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES worker.cpp)\n")
 
-    def names_in(self, rows):
-        return check_names.check(self.write("page.md", TABLE + rows), DeclaredNames(self.root))
+    def names_in(self, rows, folder=None):
+        programs = check_names.Programs(self.root, folder)
+        return check_names.check(self.write("page.md", TABLE + rows), DeclaredNames(self.root), programs)
+
+    def write_program(self, name, text):
+        """Writes a script that prints `text`."""
+        self.write(name, f"#!/bin/sh\ncat <<'END'\n{text}END\n").chmod(0o755)
 
     def test_classes_without_an_example_are_found(self):
         header = "namespace lockstep {\n\n%s\n}  // namespace lockstep\n"
@@ -124,6 +131,43 @@ class ChecksTest(TreeTest):
             problems = self.names_in(f"| `a` | `{name}` | |\n")
             self.assertEqual(len(problems), 1, name)
             self.assertIn(f"no public header declares {name}", problems[0])
+
+    def test_flags_that_no_program_prints_are_found(self):
+        self.write("apps/train/main.cpp", "")
+        self.write("apps/plan/main.cpp", "")
+        self.write_program("bin/train", "Options:\n      --mesh AXES  Axes, unlike --axes\n  -q, --quiet      Print errors only\n")
+        self.write_program("bin/plan", "Options:\n      --top N\n")
+        self.write_program("scripts/launch.sh", "  --gpus N|all\n")
+        for code in ["train", "--mesh", "--quiet", "--top", "train --mesh", "plan --top", "scripts/launch.sh", "scripts/launch.sh --gpus"]:
+            self.assertEqual(self.names_in(f"| `a` | `{code}` | |\n", self.root / "bin"), [], code)
+        for code in ["--axes", "--gpus", "train --top", "serve --mesh", "scripts/launch.sh --mesh", "scripts/run.sh", "run()"]:
+            (problem,) = self.names_in(f"| `a` | `Strategy::run`, `{code}` | |\n", self.root / "bin")
+            self.assertIn(f"no program or script is or has {code}", problem)
+        # Without programs, only scripts are asked.
+        self.assertEqual(self.names_in("| `a` | `--any`, `plan --any`, `scripts/launch.sh --gpus` | |\n"), [])
+        self.assertEqual(len(self.names_in("| `a` | `serve --any`, `scripts/launch.sh --any` | |\n")), 2)
+
+    def test_names_that_a_page_about_a_library_lacks_are_found(self):
+        self.write("library/a.py", "from .b import one as two\nfrom os import path\n__all__ = ['one', '_two', 'three']\n")
+        self.write("library/b.py", "import os\nif os:\n  class Options:\n    size: int = 1\n    _own: int = 2\n    kind = 3\n"
+                   "    def __init__(self, first, *, second=1, **kwargs): pass\n    def step(self, third): pass\n"
+                   "def call(*args, fourth, self_=1): pass\n")
+        page = self.write("docs/page.md", "| `one(fourth)` | `size` |\n")
+        for source, what, missing in [("a.py", "__all__", ["three"]), ("a.py", "imports", []), ("b.py", "Options", []),
+                                      ("b.py", "Options.*", ["step"]), ("b.py", "Options.__init__()", ["first", "second"]),
+                                      ("b.py", "Options.step()", ["third"]), ("b.py", "call()", ["self_"])]:
+            with self.subTest(what=what), unittest.mock.patch.dict(
+                    check_library_names.LIBRARIES, {"page": ("library", "", "", {f"library/{source}": [what]})}):
+                self.assertEqual(check_library_names.check(page, self.root),
+                                 [f"{page}: expected {name} of {what} in library/{source}" for name in missing])
+        for what in ["Gone", "Options.gone()", "gone()"]:
+            with self.assertRaises(LookupError):
+                check_library_names.names_in("class Options:\n  size = 1\n", what)
+
+    def test_the_version_of_a_library_is_found(self):
+        for text in ["__version__ = '2.11.0+cu130'\n", "version='2.11.8 '\n", "MAJOR = 2\nMINOR = 11\nPATCH = 2\n"]:
+            self.assertEqual(check_library_names.version_in(text), "2.11")
+        self.assertIsNone(check_library_names.version_in("# none\n"))
 
     def test_a_member_in_a_note_is_looked_at(self):
         self.assertEqual(len(self.names_in("| `a` | not needed | `Strategy::walk` does it |\n")), 1)
