@@ -83,7 +83,7 @@ def check(page, declared, programs):
             problems.append(f"{where}: expected a name of Lockstep's or 'not offered', but got '{ours}'")
         problems += [f"{where}: no public header declares {name}" for name in names
                      if name not in others and not name.startswith("torch::") and not declared.has(name)]
-        problems += [f"{where}: no program or script is or has {code}" for code in others if not programs.has(code)]
+        problems += [f"{where}: expected a program, a script or a flag of one, but got {code}" for code in others if not programs.has(code)]
     for number, line in enumerate(text.splitlines(), 1):
         for name in NAME.findall(line):
             is_ours = "::" in name and declared.has(name.partition("::")[0])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that a page has every public name of tf.distribute: check_tensorflow_names.py <page.md>
+"""Checks that a page has every public name of tf.distribute and the functions and classes of tf.experimental.dtensor:
+check_tensorflow_names.py <page.md>
 
 The names are those of the TensorFlow that this Python has; without one, exits with 77.
 """
@@ -39,7 +40,9 @@ def main():
         sys.exit(77)
     shown = set(re.findall(r"\w+", pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")))
     modules = [tensorflow.distribute, tensorflow.compat.v1.distribute]
-    missing = sorted({name for module in modules for name in names_of(module, set())} - shown)
+    expected = {name for module in modules for name in names_of(module, set())}
+    expected |= {name for name in dir(tensorflow.experimental.dtensor) if not name.startswith("_")}
+    missing = sorted(expected - shown)
     print("\n".join(missing) if missing else f"every name of TensorFlow {tensorflow.__version__} is there")
     sys.exit(1 if missing else 0)
 

@@ -142,7 +142,7 @@ class ChecksTest(TreeTest):
             self.assertEqual(self.names_in(f"| `a` | `{code}` | |\n", self.root / "bin"), [], code)
         for code in ["--axes", "--gpus", "train --top", "serve --mesh", "scripts/launch.sh --mesh", "scripts/run.sh", "run()"]:
             (problem,) = self.names_in(f"| `a` | `Strategy::run`, `{code}` | |\n", self.root / "bin")
-            self.assertIn(f"no program or script is or has {code}", problem)
+            self.assertIn(f"a flag of one, but got {code}", problem)
         # Without programs, only scripts are asked.
         self.assertEqual(self.names_in("| `a` | `--any`, `plan --any`, `scripts/launch.sh --gpus` | |\n"), [])
         self.assertEqual(len(self.names_in("| `a` | `serve --any`, `scripts/launch.sh --any` | |\n")), 2)
