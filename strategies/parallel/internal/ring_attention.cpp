@@ -35,25 +35,17 @@ class TokenRing {
   /// Returns the rank whose keys are here after `step` hand-overs.
   int source(int step) const { return (order_.index() - step + ranks()) % ranks(); }
 
-  void send(const std::vector<at::Tensor>& values) const {
-    for (const auto& value : values) {
-      if (value.numel() > 0) lockstep::send(*ring_, value, next());
-    }
+  void send(const at::Tensor& value) const {
+    if (value.numel() > 0) lockstep::send(*ring_, value, next());
   }
-  void receive_(const std::vector<at::Tensor>& values) const {
-    for (const auto& value : values) {
-      if (value.numel() > 0) lockstep::receive_(*ring_, value, previous());
-    }
+  void receive_(const at::Tensor& value) const {
+    if (value.numel() > 0) lockstep::receive_(*ring_, value, previous());
   }
-  /// Receives tensors like `values`, but of a rank's tokens.
-  std::vector<at::Tensor> receive(const std::vector<at::Tensor>& values, int rank) const {
-    std::vector<at::Tensor> received;
-    received.reserve(values.size());
-    for (const auto& value : values) {
-      auto sizes = value.sizes().vec();
-      sizes[2] = order_.tokens_of(rank);
-      received.push_back(at::empty(sizes, value.options()));
-    }
+  /// Receives a tensor like `value`, but of a rank's tokens.
+  at::Tensor receive(const at::Tensor& value, int rank) const {
+    auto sizes = value.sizes().vec();
+    sizes[2] = order_.tokens_of(rank);
+    at::Tensor received = at::empty(sizes, value.options());
     receive_(received);
     return received;
   }
@@ -141,18 +133,20 @@ AttentionBlock forward_of_piece(const TokenRing& ring, WaitClock* waits, const A
                                 const AttentionRule& rule) {
   const auto exact = inputs.q.options().dtype(at::toOpMathType(inputs.q.scalar_type()));
   AttentionBlock total;
-  std::vector<at::Tensor> keys{inputs.k, inputs.v};
+  at::Tensor keys = inputs.k;
+  at::Tensor values = inputs.v;
   for (int step = 0; step < ring.ranks(); ++step) {
     const bool is_last = step + 1 == ring.ranks();
     if (!is_last) {
       if (step > 0) await(waits, [&] { ring.await_confirmation(); });
       ring.send(keys);  // takes its time while this rank computes
+      ring.send(values);
     }
     const auto span = span_to_compute(ring.order(), ring.source(step), inputs, rule);
     if (span) {
-      const AttentionBlock block = attend(
-          {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
-          {.scale = rule.scale, .is_causal = span->is_causal});
+      const AttentionBlock block =
+          attend({rows_of(inputs.q, span->queries), rows_of(keys, span->keys), rows_of(values, span->keys)},
+                 {.scale = rule.scale, .is_causal = span->is_causal});
       if (step == 0) {  // a rank's own keys concern all of its queries
         total = {block.out.to(exact.dtype()).contiguous(), block.log_sums.to(exact.dtype()).contiguous()};
       } else {
@@ -162,7 +156,10 @@ AttentionBlock forward_of_piece(const TokenRing& ring, WaitClock* waits, const A
       total = {at::empty(inputs.q.sizes(), exact), at::empty(inputs.q.sizes().slice(0, 3), exact)};
     }
     if (is_last) break;
-    await(waits, [&] { keys = ring.receive(keys, ring.source(step + 1)); });
+    await(waits, [&] {
+      keys = ring.receive(keys, ring.source(step + 1));
+      values = ring.receive(values, ring.source(step + 1));
+    });
     ring.confirm();
   }
   await(waits, [&] { ring.await_confirmation(); });
@@ -192,19 +189,23 @@ AttentionBlock ring_forward(const TokenRing& ring, WaitClock* waits, const Atten
 
 /// Writes the gradients of a piece into `own`.
 void backward_of_piece(const TokenRing& ring, const at::Tensor& gradient, const AttentionInputs& inputs,
-                       const AttentionBlock& whole, const AttentionRule& rule, const AttentionGradients& own) {
-  std::vector<at::Tensor> keys{inputs.k, inputs.v};
+                       const AttentionBlock& whole, const AttentionRule& rule,
+                       const AttentionGradients& own) {
   const auto dtype = own.q.scalar_type();
-  std::vector<at::Tensor> of_keys;  // on their way home
+  at::Tensor keys = inputs.k;
+  at::Tensor values = inputs.v;
   for (int step = 0; step < ring.ranks(); ++step) {
     const bool is_last = step + 1 == ring.ranks();
-    if (!is_last) ring.send(keys);
+    if (!is_last) {
+      ring.send(keys);
+      ring.send(values);
+    }
     AttentionGradients block;
     const auto span = span_to_compute(ring.order(), ring.source(step), inputs, rule);
     if (span) {
       block = attend_backward(
           rows_of(gradient, span->queries),
-          {rows_of(inputs.q, span->queries), rows_of(keys[0], span->keys), rows_of(keys[1], span->keys)},
+          {rows_of(inputs.q, span->queries), rows_of(keys, span->keys), rows_of(values, span->keys)},
           {rows_of(whole.out, span->queries), rows_of(whole.log_sums, span->queries)},
           {.scale = rule.scale, .is_causal = span->is_causal});
       if (step == 0) {  // a rank's own keys concern all of its queries
@@ -212,25 +213,28 @@ void backward_of_piece(const TokenRing& ring, const at::Tensor& gradient, const 
       } else {
         rows_of(own.q, span->queries).add_(block.q);
       }
-      block.q.reset();
     }
-    if (step == 0) {
-      of_keys = span ? std::vector{block.k.to(dtype).contiguous(), block.v.to(dtype).contiguous()}
-                     : std::vector{at::zeros_like(own.k), at::zeros_like(own.v)};
-    } else {
-      of_keys = ring.receive(of_keys, ring.source(step));
-      ring.await_confirmation();  // here, since two ranks get all of this in one order from each other
-      if (span) {
-        rows_of(of_keys[0], span->keys).add_(block.k);
-        rows_of(of_keys[1], span->keys).add_(block.v);
+    for (auto* const used : {&block.q, &keys, &values}) used->reset();
+    // Gradients are on their way home: one after the other, so that few are here at a time.
+    for (const auto& [part, like] : {std::pair{&block.k, &own.k}, std::pair{&block.v, &own.v}}) {
+      if (step == 0) {
+        ring.send(span ? part->to(dtype).contiguous() : at::zeros_like(*like));
+      } else {
+        const at::Tensor sum = ring.receive(*like, ring.source(step));
+        if (span) rows_of(sum, span->keys).add_(*part);
+        ring.send(sum);
       }
+      part->reset();
     }
-    ring.send(of_keys);
+    if (step > 0)
+      ring.await_confirmation();  // after what the rank before sent first, if it is the next one, too
     if (is_last) break;
-    keys = ring.receive(keys, ring.source(step + 1));
+    keys = ring.receive(inputs.k, ring.source(step + 1));
+    values = ring.receive(inputs.v, ring.source(step + 1));
     ring.confirm();
   }
-  ring.receive_({own.k, own.v});
+  ring.receive_(own.k);
+  ring.receive_(own.v);
 }
 
 AttentionGradients ring_backward(const TokenRing& ring, const at::Tensor& gradient,
