@@ -24,8 +24,27 @@ class LayoutEnumeration {
       : planner_(planner), choices_(choices), visit_(visit) {}
 
   void run() {
+    cut_model();
+    if (planner_.model().tables.empty()) return;
+    const auto& cluster = planner_.cluster();
+    std::set<int64_t> counts;
+    if (cluster.server_memory_bytes > 0) {
+      constexpr int64_t kMostOfMachine = 4;
+      for (const int64_t machines : divisors_of(cluster.machines())) counts.insert(machines);
+      for (int64_t each = 2; each <= kMostOfMachine; each *= 2) counts.insert(each * cluster.machines());
+    } else {
+      for (int64_t servers = 1; servers < cluster.devices; servers *= 2) counts.insert(servers);
+    }
+    for (const int64_t servers : counts) {
+      servers_ = servers;
+      cut_model();
+    }
+  }
+
+ private:
+  void cut_model() {
     const auto& model = planner_.model();
-    const int64_t devices = planner_.cluster().devices;
+    const int64_t devices = planner_.cluster().devices_for_ranks({.servers = servers_});
     for (const int64_t tensor : divisors_of(devices)) {
       if (tensor > 1 && (model.cut_sizes.empty() || tensor > choices_.most_tensor)) continue;
       for (const int64_t context : divisors_of(devices / tensor)) {
@@ -34,7 +53,7 @@ class LayoutEnumeration {
           const bool is_too_deep =
               pipeline > choices_.most_pipeline || pipeline > static_cast<int64_t>(model.parts.size());
           if (pipeline > 1 && is_too_deep) continue;
-          layout_ = {.pipeline = pipeline, .context = context, .tensor = tensor};
+          layout_ = {.pipeline = pipeline, .context = context, .tensor = tensor, .servers = servers_};
           const int64_t cuts = tensor * context;
           layout_.has_sequence_shards =
               tensor > 1 && model.sequence_length > 0 && model.sequence_length % cuts == 0;
@@ -44,7 +63,6 @@ class LayoutEnumeration {
     }
   }
 
- private:
   void divide_replicas(int64_t replicas) {
     for (const int64_t inner : divisors_of(replicas)) {
       layout_.data = replicas / inner;
@@ -78,6 +96,7 @@ class LayoutEnumeration {
     std::set<int64_t> counts{1};
     for (int64_t size = 1; size < examples; size *= 2) counts.insert((examples + size - 1) / size);
     for (const int64_t count : counts) {
+      if (count > choices_.most_micro_batches) continue;
       layout_.micro_batches = count;
       choose_schedule();
     }
@@ -112,6 +131,7 @@ class LayoutEnumeration {
   const LayoutPlanner& planner_;
   const LayoutChoices& choices_;
   const std::function<void(const PlannedLayout&)>& visit_;
+  int64_t servers_ = 0;
   PlannedLayout layout_;
 };
 
@@ -121,6 +141,18 @@ struct Candidate {
   LayoutMemory memory;
   double least_seconds = 0;
 };
+
+/// Whether a device has as much memory, and each server has what it needs. Replaces an estimate that is close
+/// to the limit by the exact memory.
+bool fits(const LayoutPlanner& planner, const PlannedLayout& layout, LayoutMemory& memory) {
+  constexpr double kSure = 1.5;  // Estimates are within a fifth of the exact memory.
+  const auto& cluster = planner.cluster();
+  const double share = memory.peak() / cluster.memory_bytes;
+  if (planner.has_memory_function() && share > 1 / kSure && share < kSure) memory = planner.memory(layout);
+  if (memory.peak() > cluster.memory_bytes) return false;
+  if (layout.servers == 0 || cluster.server_memory_bytes == 0) return true;
+  return planner.memory_of_ranks(layout).back().peak() <= cluster.server_memory_bytes;
+}
 
 bool is_before(const PlannedChoice& a, const PlannedChoice& b) {
   const double first = a.time.seconds(), second = b.time.seconds();
@@ -137,6 +169,8 @@ std::vector<PlannedChoice> fastest_of(const LayoutPlanner& planner, const std::v
     ranked.insert(std::upper_bound(ranked.begin(), ranked.end(), choice, is_before), std::move(choice));
     if (ranked.size() > most) ranked.pop_back();
   }
+  if (planner.has_memory_function())
+    for (auto& choice : ranked) choice.memory = planner.memory(choice.layout);
   return ranked;
 }
 
@@ -163,8 +197,8 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   for_each_layout(planner, options.choices, [&](const PlannedLayout& layout) {
     if (!options.mesh.empty() && layout.mesh() != options.mesh) return;
     ++search.num_candidates;
-    const LayoutMemory memory = planner.memory(layout);
-    auto& list = memory.peak() <= planner.cluster().memory_bytes ? fit : unfit;
+    LayoutMemory memory = planner.estimated_memory(layout);
+    auto& list = fits(planner, layout, memory) ? fit : unfit;
     list.push_back({layout, memory, planner.least_seconds(layout)});
   });
   const auto is_faster = [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; };
@@ -176,24 +210,24 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
     const auto& [layout, memory, seconds] =
         *std::min_element(unfit.begin(), unfit.end(),
                           [](const auto& a, const auto& b) { return a.memory.peak() < b.memory.peak(); });
-    search.smallest = {layout, memory, seconds, std::nullopt};
+    search.smallest = {layout, planner.memory(layout), seconds, std::nullopt};
   }
   // One of each way to cut the model.
   std::set<std::vector<int64_t>> cuts;
   for (const auto& [layout, memory, seconds] : unfit) {
     if (search.unfit.size() == options.most_unfit) break;
-    if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor}).second)
-      search.unfit.push_back({layout, memory, seconds, nearest(layout, fit)});
+    if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor, layout.servers}).second)
+      search.unfit.push_back({layout, planner.memory(layout), seconds, nearest(layout, fit)});
   }
   return search;
 }
 
-std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout) {
+std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout,
+                                               const LayoutChoices& choices) {
   std::vector<Candidate> fit;
-  for_each_layout(planner, {}, [&](const PlannedLayout& other) {
-    const LayoutMemory memory = planner.memory(other);
-    if (memory.peak() <= planner.cluster().memory_bytes)
-      fit.push_back({other, memory, planner.least_seconds(other)});
+  for_each_layout(planner, choices, [&](const PlannedLayout& other) {
+    LayoutMemory memory = planner.estimated_memory(other);
+    if (fits(planner, other, memory)) fit.push_back({other, memory, planner.least_seconds(other)});
   });
   std::stable_sort(fit.begin(), fit.end(),
                    [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; });
@@ -208,6 +242,7 @@ int num_changes(const PlannedLayout& a, const PlannedLayout& b) {
     changes += a.*axis != b.*axis ? 1 : 0;
   changes += a.stage != b.stage ? 1 : 0;
   changes += a.recomputes != b.recomputes ? 1 : 0;
+  changes += a.servers != b.servers ? 1 : 0;
   changes += a.schedule != b.schedule || a.stages_per_rank != b.stages_per_rank ? 1 : 0;
   return changes;
 }
