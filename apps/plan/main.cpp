@@ -16,6 +16,7 @@
 #include "lockstep/apps/shared/planning/measured_rates.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/torch_program.h"
+#include "lockstep/apps/train_ctr/ctr_plan.h"
 #include "lockstep/apps/train_images/training/image_layout.h"
 #include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/base/files/output_file.h"
@@ -60,11 +61,8 @@ LayoutPlanner make_planner(const PlanOptions& options) {
     case PlannedProgram::kTrainCtr:
       break;
   }
-  return LayoutPlanner(planned_clicks({.is_dlrm = options.clicks.model == CtrModelKind::kDlrm,
-                                       .table_rows = options.clicks.table_rows,
-                                       .embedding_dim = options.clicks.embedding_dim,
-                                       .numbers = options.numbers}),
-                       options.cluster, options.training);
+  return LayoutPlanner(planned_clicks(planned_click_model(options.clicks)), options.cluster,
+                       options.training);
 }
 
 int run_action(const std::string& program, const std::vector<std::string>& arguments) {

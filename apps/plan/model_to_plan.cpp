@@ -9,6 +9,7 @@
 #include "lockstep/apps/plan/plan_flags.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_ctr/ctr_plan.h"
 #include "lockstep/apps/train_gpt/options/gpt_command_line.h"
 #include "lockstep/apps/train_gpt/options/gpt_plan.h"
 #include "lockstep/apps/train_images/options/read_options.h"
@@ -114,17 +115,10 @@ void read_clicks(const Arguments& given, PlanOptions& options) {
   read_ctr_work(given, options.clicks);
   options.numbers = options.clicks.precision == CtrPrecision::kFloat64 ? PlannedNumbers::kFloat64
                                                                        : PlannedNumbers::kFloat32;
-  options.training.global_batch = options.clicks.global_batch_size;
-  const auto optimizer = options.clicks.optimizer;
-  options.training.optimizer_states = optimizer == CtrOptimizerKind::kSgd       ? 0
-                                      : optimizer == CtrOptimizerKind::kAdagrad ? 1
-                                                                                : 2;
+  options.training = planned_click_training(options.clicks);
   options.model_flags = {"--model", options.model_name};
   note_flags(given, {"server-memory"}, options);
-  auto& choices = options.search.choices;
-  choices.stages = {0};
-  choices.with_recomputation = false;
-  choices.most_micro_batches = 1;
+  options.search.choices = click_layout_choices();
 }
 
 }  // namespace

@@ -46,17 +46,19 @@ std::vector<Flag> flags_of_program(const std::string& group, const std::vector<F
 }
 
 std::vector<Flag> model_flag() {
-  return {{"Model", "model", "NAME",
-           fmt::format("Language models: {}, or gpt for the sizes that the flags below give, in the family "
-                       "of Llama unless --family says otherwise. Image models: {}. Click models: {}",
-                       fmt::join(gpt_preset_names(), ", "),
-                       fmt::join(planned_model_names(PlannedProgram::kTrainImages), " or "),
-                       fmt::join(planned_model_names(PlannedProgram::kTrainCtr), " or ")),
-           kSmallModel}};
+  return {
+      {"Model", "model", "NAME",
+       fmt::format("A language model of train_gpt: {}, or gpt for the sizes that the flags below give, in "
+                   "the family of Llama unless --family says otherwise. An image model of train_images: {}. "
+                   "A click model of train_ctr: {}",
+                   fmt::join(gpt_preset_names(), ", "),
+                   fmt::join(planned_model_names(PlannedProgram::kTrainImages), " or "),
+                   fmt::join(planned_model_names(PlannedProgram::kTrainCtr), " or ")),
+       kSmallModel}};
 }
 
 std::vector<Flag> language_model_flags() {
-  const std::string group = "Language models, as of train_gpt";
+  const std::string group = "Language model";
   auto flags = flags_of_program(group, gpt_model_flags(),
                                 {"family", "layers", "hidden", "heads", "kv-heads", "mlp-hidden", "experts",
                                  "experts-per-token", "shared-experts", "expert-capacity", "dropout"});
@@ -68,7 +70,7 @@ std::vector<Flag> language_model_flags() {
 }
 
 std::vector<Flag> image_model_flags() {
-  const std::string group = "Image models, as of train_images";
+  const std::string group = "Image model";
   auto flags = flags_of_program(group, model_flags(), {"image-size", "head"});
   flags.push_back({group, "classes", "N", "Classes, which train_images finds in its data",
                    fmt::format("{}", PlanOptions().classes)});
@@ -76,23 +78,23 @@ std::vector<Flag> image_model_flags() {
 }
 
 std::vector<Flag> click_model_flags() {
-  return flags_of_program("Click models, as of train_ctr", ctr_model_flags(),
-                          {"table-rows", "embedding-dim"});
+  return flags_of_program("Click model", ctr_model_flags(), {"table-rows", "embedding-dim"});
 }
 
 std::vector<Flag> planned_training_flags() {
-  return {{"Training", "global-batch-size", "N",
-           fmt::format("Sequences, images or rows in a step, over all replicas (default: {}, {} or {})",
-                       GptTrainOptions().global_batch_size, TrainOptions().global_batch_size,
-                       CtrWork().global_batch_size)},
-          {"Training", "tokens-per-step", "N",
-           "Tokens in a step instead of --global-batch-size: a multiple of the sequence length"},
-          {"Training", "optimizer", "NAME",
-           "Of image models adam, adamw or sgd (default: adam), of click models sgd, adagrad or adam "
-           "(default: adagrad). Language models have AdamW"},
-          {"Training", "momentum", "X", "Momentum of sgd for image models; 0 needs no memory for it",
-           fmt::format("{}", TrainOptions().momentum)},
-          precision_flag()};
+  return {
+      {"Training", "global-batch-size", "N",
+       fmt::format("Sequences, images or rows in a step, over all replicas (default: {}, {} or {})",
+                   GptTrainOptions().global_batch_size, TrainOptions().global_batch_size,
+                   CtrWork().global_batch_size)},
+      {"Training", "tokens-per-step", "N",
+       "Tokens in a step instead of --global-batch-size: a multiple of the sequence length"},
+      {"Training", "optimizer", "NAME",
+       "adam, adamw or sgd for image models (default: adam); sgd, adagrad or adam for click models (default: "
+       "adagrad). Language models have AdamW"},
+      {"Training", "momentum", "X", "Momentum of sgd for image models; 0 needs no memory for it",
+       fmt::format("{}", TrainOptions().momentum)},
+      precision_flag()};
 }
 
 std::vector<Flag> machine_flags() {

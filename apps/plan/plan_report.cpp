@@ -15,6 +15,7 @@ namespace lockstep::apps {
 namespace {
 
 constexpr size_t kMostWidth = 100;  // of a line
+constexpr char kTied = '\x1f';      // a space at which no line ends
 
 std::string count_text(double count) {
   if (count >= 1e9) return fmt::format("{:.3g} billion", count / 1e9);
@@ -64,7 +65,10 @@ std::string parts_text(const std::vector<std::pair<std::string, double>>& parts,
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> words;
   words.reserve(sorted.size());
-  for (const auto& [name, value] : sorted) words.push_back(name + " " + text(value));
+  for (const auto& [name, value] : sorted) {
+    auto& word = words.emplace_back(name + " " + text(value));
+    std::replace(word.begin(), word.end(), ' ', kTied);
+  }
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -83,11 +87,15 @@ std::string wrapped(const std::string& first, const std::string& text, size_t in
     }
     begin = end + 1;
   }
-  return lines + line + "\n";
+  lines += line + "\n";
+  std::replace(lines.begin(), lines.end(), kTied, ' ');
+  return lines;
 }
 
-/// Returns a command that can be copied, in lines that end with a backslash.
-std::string command_text(const std::string& command) {
+/// Returns a command that can be copied, in lines that end with a backslash. Flags stay with their values.
+std::string command_text(std::string command) {
+  for (size_t i = 0; i + 1 < command.size(); ++i)
+    if (command[i] == ' ' && command[i + 1] != '-') command[i] = kTied;
   std::string text = wrapped("  ", command, 4);
   text.pop_back();
   for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3))

@@ -41,7 +41,7 @@ class GeneratorStateGuard {
 /// Large images take long, and are the same to operators when they are few.
 ModuleRecorderOptions recorder_options(int64_t image_size) {
   constexpr int64_t kLarge = 128;
-  const int64_t fewer = image_size < kLarge ? 4 : 2;
+  const int64_t fewer = image_size < kLarge ? 4 : 1;
   return {.fewer_examples = fewer, .more_examples = 2 * fewer, .records_halves = true};
 }
 

@@ -61,9 +61,9 @@ TEST(TrainingCommand, NamesTheFlagsThatChange) {
   const auto options = parse_plan_command_line({"--devices", "4"}).options;
   const PlannedLayout from{.data = 4};
   constexpr auto kGpt = PlannedProgram::kTrainGpt;
-  EXPECT_EQ(changed_flags(kGpt, options.training.global_batch, from,
-                          {.shard = 4, .stage = 2, .recomputes = true}),
-            "--mesh shard=4, --sharding 2, --recompute every_block");
+  EXPECT_EQ(
+      changed_flags(kGpt, options.training.global_batch, from, {.shard = 4, .stage = 2, .recomputes = true}),
+      "--mesh shard=4, --sharding 2, --recompute every_block");
   EXPECT_EQ(changed_flags(kGpt, options.training.global_batch, from, {.data = 4, .micro_batches = 4}),
             "--micro-batch-size 2");
   EXPECT_EQ(changed_flags(kGpt, options.training.global_batch, from, from), "");

@@ -150,7 +150,8 @@ TEST(PlannedClickServers, HaveTheBytesOfTheirShards) {
   ASSERT_TRUE(is_counting);
   constexpr int64_t kServers = 3;
   const auto training = training_of("", 1, CtrModelKind::kDlrm, 90'000, 16, 256);
-  const auto planned = planner_of(training.work, kServers + 1).memory_of_ranks({.data = 1, .servers = kServers});
+  const auto planned =
+      planner_of(training.work, kServers + 1).memory_of_ranks({.data = 1, .servers = kServers});
   const VariableShape table{{training.work.table_rows, training.work.embedding_dim}};
   const BalancedPartitioner partitioner({.num_servers = kServers});
   const auto shards = cut_rows(table.num_rows(), partitioner.num_shards(table));
@@ -166,7 +167,8 @@ TEST(PlannedClickServers, HaveTheBytesOfTheirShards) {
   EXPECT_NEAR((planned.back().tables + planned.back().table_state) / each, 1, 0.001);
 }
 
-INSTANTIATE_TEST_SUITE_P(Clicks, PlannedClickTrainingTest, testing::Range(size_t{0}, click_trainings().size()),
+INSTANTIATE_TEST_SUITE_P(Clicks, PlannedClickTrainingTest,
+                         testing::Range(size_t{0}, click_trainings().size()),
                          [](const auto& test) { return click_trainings()[test.param].name; });
 
 }  // namespace

@@ -113,7 +113,8 @@ TEST(TableLayouts, NeedDevicesForServersUnlessMachinesHaveThem) {
 TEST(TableLayouts, RefuseWhatParameterServersDoNot) {
   const LayoutPlanner planner(model_with_tables(), cluster_of_cpus(4), training_of(64));
   EXPECT_THAT(*planner.refusal({.shard = 4, .stage = 1}), testing::HasSubstr("sparse"));
-  EXPECT_THAT(*planner.refusal({.data = 2, .micro_batches = 2, .servers = 2}), testing::HasSubstr("one step"));
+  EXPECT_THAT(*planner.refusal({.data = 2, .micro_batches = 2, .servers = 2}),
+              testing::HasSubstr("one step"));
   EXPECT_THAT(*planner.refusal({.shard = 2, .servers = 2}), testing::HasSubstr("along data only"));
   EXPECT_THROW(planner.memory({.data = 4, .servers = 1}), InvalidArgument);
   auto plain = model_with_tables();
