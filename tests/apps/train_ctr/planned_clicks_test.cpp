@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -138,6 +139,8 @@ TEST_P(PlannedClickTrainingTest, NeedsTheBytesThatWereCounted) {
   const auto& training = click_trainings()[GetParam()];
   const double measured = measured_click_bytes(training);
   const auto planned = planner_of(training.work, training.replicas).memory({.data = training.replicas});
+  std::cout << training.name << ": planned " << planned.peak() / 1e6 << " MB, measured " << measured / 1e6
+            << " MB, error " << 100 * (planned.peak() / measured - 1) << " %\n";
   EXPECT_NEAR(planned.peak() / measured, 1, 0.05)
       << "planned " << planned.peak() << ", measured " << measured << ", tables " << planned.tables
       << ", activations " << planned.activations << ", rows " << planned.rows << ", gradients "

@@ -54,7 +54,7 @@ double bytes_of_tables() {
 
 TEST(PlannedTable, HasAsManyDifferentRowsAsRandomIdsHave) {
   std::mt19937 random(3);
-  for (const auto [rows, lookups] : {std::pair{1000, 5}, std::pair{50, 20}, std::pair{100'000, 26}}) {
+  for (const auto& [rows, lookups] : {std::pair{1000, 5}, std::pair{50, 20}, std::pair{100'000, 26}}) {
     const PlannedTable table{.rows = static_cast<double>(rows), .lookups = static_cast<double>(lookups)};
     std::uniform_int_distribution<int> id(0, rows - 1);
     for (const int examples : {1, 16, 300}) {
