@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "lockstep/apps/shared/planning/click_parts.h"
+#include "lockstep/apps/train_ctr/click_data.h"
 #include "lockstep/apps/train_ctr/ctr_model.h"
+#include "lockstep/apps/train_ctr/ctr_training.h"
 #include "lockstep/measurement/counted_allocator.h"
 #include "lockstep/parameter_server/shards/parameter_shard.h"
 #include "lockstep/parameter_server/variables/partitioner.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/nn/losses.h"
+#include "lockstep/tests/support/parameter_server_job.h"
 #include "lockstep/training/layouts/layout_planner.h"
 #include "lockstep/training/metrics/loss_functions.h"
 
@@ -168,6 +171,40 @@ TEST(PlannedClickServers, HaveTheBytesOfTheirShards) {
   const double each =
       static_cast<double>(measurement::counted_bytes() - before) / static_cast<double>(kServers);
   EXPECT_NEAR((planned.back().tables + planned.back().table_state) / each, 1, 0.001);
+}
+
+// Chief, workers and servers are threads of this process, so that their memory is counted together. The
+// tables are most of it: nobody but the servers has them.
+TEST(PlannedClickServers, NeedTheBytesOfAWholeJob) {
+  static const bool is_counting = (measurement::count_cpu_tensors(), true);
+  ASSERT_TRUE(is_counting);
+  constexpr int kServers = 2, kWorkers = 2;
+  CtrOptions options;
+  static_cast<CtrWork&>(options) = training_of("", 1, CtrModelKind::kWideDeep, 400'000, 16, 512).work;
+  options.train_rows = 100'000;
+  options.test_rows = 1000;
+  const int64_t before = measurement::counted_bytes();
+  const ClickData data = open_click_data(options, nullptr);
+  ParameterServerJob job(
+      {.num_servers = kServers, .num_workers = kWorkers, .parameters = {.max_staleness = 0}});
+  job.start_workers([&](ParameterServerStrategy& strategy) {
+    return std::make_shared<CtrTraining>(strategy, options, data);
+  });
+  CtrTraining chief(job.chief(), options, data);
+  const CtrTraining::Listener listener{.on_step = [](int64_t, double) { return true; }};
+  chief.train(0, 3, listener);
+  measurement::restart_counted_peak();
+  chief.train(3, 9, listener);
+  const auto measured = static_cast<double>(measurement::counted_peak() - before);
+  job.end();
+  const auto planned =
+      planner_of(options, kServers + kWorkers).memory_of_ranks({.data = kWorkers, .servers = kServers});
+  // The chief has the network, which it does not train.
+  const double sum =
+      kWorkers * planned.front().peak() + kServers * planned.back().peak() + planned.front().parameters;
+  std::cout << "servers and workers: planned " << sum / 1e6 << " MB, measured " << measured / 1e6
+            << " MB, error " << 100 * (sum / measured - 1) << " %\n";
+  EXPECT_NEAR(sum / measured, 1, 0.05);
 }
 
 INSTANTIATE_TEST_SUITE_P(Clicks, PlannedClickTrainingTest,

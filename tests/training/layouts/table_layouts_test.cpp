@@ -170,6 +170,18 @@ TEST(TableLayouts, TakeAsLongAsTheirRowsAreOnTheirWay) {
   EXPECT_EQ(alone.rows, 0);
 }
 
+// Their buckets hold zeros, and are summed.
+TEST(TableLayouts, SumWholeTablesOfReplicas) {
+  const auto cluster = cluster_of_cpus(2);
+  const auto sums = [&](const PlannedModel& model) {
+    return LayoutPlanner(model, cluster, training_of(64)).time({.data = 2}).sums;
+  };
+  auto plain = model_with_tables();
+  plain.tables.clear();
+  EXPECT_NEAR(sums(model_with_tables()) - sums(plain),
+              ring_all_reduce_seconds(2, bytes_of_tables(), cluster.within), 1e-12);
+}
+
 TEST(TableLayouts, AreTriedOnEachReplicaAndWithServers) {
   const LayoutPlanner planner(model_with_tables(), cluster_of_cpus(8), training_of(64));
   std::set<std::pair<int64_t, int64_t>> tried;
