@@ -1,6 +1,7 @@
 #include "lockstep/training/layouts/layout_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -142,16 +143,20 @@ struct Candidate {
   double least_seconds = 0;
 };
 
-/// Whether a device has as much memory, and each server has what it needs. Replaces an estimate that is close
-/// to the limit by the exact memory.
-bool fits(const LayoutPlanner& planner, const PlannedLayout& layout, LayoutMemory& memory) {
-  constexpr double kSure = 1.5;  // Estimates are within a fifth of the exact memory.
+/// Whether a device has as much memory, and each server has what it needs.
+bool has_room(const LayoutPlanner& planner, const PlannedLayout& layout, const LayoutMemory& memory) {
   const auto& cluster = planner.cluster();
-  const double share = memory.peak() / cluster.memory_bytes;
-  if (planner.has_memory_function() && share > 1 / kSure && share < kSure) memory = planner.memory(layout);
   if (memory.peak() > cluster.memory_bytes) return false;
   if (layout.servers == 0 || cluster.server_memory_bytes == 0) return true;
   return planner.memory_of_ranks(layout).back().peak() <= cluster.server_memory_bytes;
+}
+
+/// The same, after an estimate that is close to the limit has been replaced by the exact memory.
+bool seems_to_fit(const LayoutPlanner& planner, const PlannedLayout& layout, LayoutMemory& memory) {
+  constexpr double kSure = 1.5;  // Estimates are within a fifth of the exact memory, but for tiny models.
+  const double share = memory.peak() / planner.cluster().memory_bytes;
+  if (planner.has_memory_function() && share > 1 / kSure && share < kSure) memory = planner.memory(layout);
+  return has_room(planner, layout, memory);
 }
 
 bool is_before(const PlannedChoice& a, const PlannedChoice& b) {
@@ -166,20 +171,30 @@ std::vector<PlannedChoice> fastest_of(const LayoutPlanner& planner, const std::v
   for (const auto& candidate : fit) {
     if (ranked.size() == most && candidate.least_seconds > ranked.back().time.seconds()) break;
     PlannedChoice choice{candidate.layout, candidate.memory, planner.time(candidate.layout)};
+    if (planner.has_memory_function()) {
+      if (ranked.size() == most && !is_before(choice, ranked.back())) continue;
+      choice.memory = planner.memory(candidate.layout);
+      if (!has_room(planner, choice.layout, choice.memory)) continue;
+    }
     ranked.insert(std::upper_bound(ranked.begin(), ranked.end(), choice, is_before), std::move(choice));
     if (ranked.size() > most) ranked.pop_back();
   }
-  if (planner.has_memory_function())
-    for (auto& choice : ranked) choice.memory = planner.memory(choice.layout);
   return ranked;
 }
 
 /// Returns the one with the fewest changes; of several, the first.
-std::optional<PlannedLayout> nearest(const PlannedLayout& layout, const std::vector<Candidate>& fit) {
-  const auto found = std::min_element(fit.begin(), fit.end(), [&](const auto& a, const auto& b) {
-    return num_changes(layout, a.layout) < num_changes(layout, b.layout);
+std::optional<PlannedLayout> nearest(const LayoutPlanner& planner, const PlannedLayout& layout,
+                                     const std::vector<Candidate>& fit) {
+  std::vector<const PlannedLayout*> sorted;
+  sorted.reserve(fit.size());
+  for (const auto& candidate : fit) sorted.push_back(&candidate.layout);
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const auto* a, const auto* b) {
+    return num_changes(layout, *a) < num_changes(layout, *b);
   });
-  return found == fit.end() ? std::nullopt : std::optional(found->layout);
+  for (const auto* other : sorted) {
+    if (!planner.has_memory_function() || has_room(planner, *other, planner.memory(*other))) return *other;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -198,7 +213,7 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
     if (!options.mesh.empty() && layout.mesh() != options.mesh) return;
     ++search.num_candidates;
     LayoutMemory memory = planner.estimated_memory(layout);
-    auto& list = fits(planner, layout, memory) ? fit : unfit;
+    auto& list = seems_to_fit(planner, layout, memory) ? fit : unfit;
     list.push_back({layout, memory, planner.least_seconds(layout)});
   });
   const auto is_faster = [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; };
@@ -206,6 +221,11 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   std::stable_sort(unfit.begin(), unfit.end(), is_faster);
   search.num_fit = fit.size();
   search.ranked = fastest_of(planner, fit, options.most_ranked);
+  if (search.ranked.empty()) {  // Estimates may have been too low.
+    search.num_fit = 0;
+    unfit.insert(unfit.end(), std::make_move_iterator(fit.begin()), std::make_move_iterator(fit.end()));
+    fit.clear();
+  }
   if (fit.empty() && !unfit.empty()) {
     const auto& [layout, memory, seconds] =
         *std::min_element(unfit.begin(), unfit.end(),
@@ -217,7 +237,7 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   for (const auto& [layout, memory, seconds] : unfit) {
     if (search.unfit.size() == options.most_unfit) break;
     if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor, layout.servers}).second)
-      search.unfit.push_back({layout, planner.memory(layout), seconds, nearest(layout, fit)});
+      search.unfit.push_back({layout, planner.memory(layout), seconds, nearest(planner, layout, fit)});
   }
   return search;
 }
@@ -227,11 +247,11 @@ std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, con
   std::vector<Candidate> fit;
   for_each_layout(planner, choices, [&](const PlannedLayout& other) {
     LayoutMemory memory = planner.estimated_memory(other);
-    if (fits(planner, other, memory)) fit.push_back({other, memory, planner.least_seconds(other)});
+    if (seems_to_fit(planner, other, memory)) fit.push_back({other, memory, planner.least_seconds(other)});
   });
   std::stable_sort(fit.begin(), fit.end(),
                    [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; });
-  return nearest(layout, fit);
+  return nearest(planner, layout, fit);
 }
 
 int num_changes(const PlannedLayout& a, const PlannedLayout& b) {

@@ -53,8 +53,10 @@ void read_layout_policy(const Arguments& given, const std::vector<std::string>& 
   choice.device_memory = given.text("device-memory", choice.device_memory);
   if (given.has("device-memory")) parse_bytes("device-memory", choice.device_memory);
   if (choice.plan != LayoutPolicy::kAuto) return;
-  for (const auto& flag : layout_flags)
-    if (given.has(flag)) given.refuse_together(flag, "expected it without --plan auto, which chooses it");
+  for (const auto& flag : layout_flags) {
+    const bool is_typed = given.has(flag) && given.origin(flag).kind != OriginKind::kFile;
+    if (is_typed) given.refuse_together(flag, "expected it without --plan auto, which chooses it");
+  }
 }
 
 settings::NamedValues layout_policy_values(const LayoutPolicyChoice& choice) {

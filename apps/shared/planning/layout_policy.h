@@ -30,7 +30,8 @@ struct LayoutPolicyChoice {
 Flag layout_policy_flag(const std::string& chosen);
 Flag device_memory_flag();
 
-/// Reads the flags. With --plan auto, refuses each of `layout_flags`, which give a part of a layout.
+/// Reads the flags. With --plan auto, refuses each of `layout_flags`, which give a part of a layout, unless a
+/// configuration file has it: its layout is replaced.
 void read_layout_policy(const Arguments& given, const std::vector<std::string>& layout_flags,
                         LayoutPolicyChoice& choice);
 

@@ -74,6 +74,7 @@ std::string choose_layout(GptTrainOptions& options) {
   options.recompute = layout.recomputes ? GptRecompute::kEveryBlock : GptRecompute::kNothing;
   options.sequence_parallel = layout.has_sequence_shards;
   options.pipeline_schedule = layout.schedule;
+  options.pipeline_cut = PipelineChoice().pipeline_cut;
   options.stages_per_rank = std::max<int64_t>(2, layout.stages_per_rank);
   return text;
 }

@@ -115,7 +115,7 @@ void read_training(const Arguments& given, TrainOptions& options) {
   read_layout_policy(
       given, {"mesh", "sharding", "accumulate-steps", "pipeline-schedule", "stages-per-rank", "pipeline-cut"},
       options);
-  if (options.plan == LayoutPolicy::kAuto && given.has("per-replica-batch-size"))
+  if (options.plan == LayoutPolicy::kAuto && options.per_replica_batch_size > 0)
     given.refuse_together("per-replica-batch-size",
                           "expected --global-batch-size with --plan auto, which chooses the replicas");
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);

@@ -33,7 +33,7 @@ PlannedImageModel planned_image_model(const TrainOptions& options, int64_t num_c
                           .optimizer = planned_optimizer(options)};
   if (options.model == ModelKind::kSimpleCnn) return model;
   auto mobilenet = mobilenet_v2_options(options, num_classes);
-  mobilenet.norm_layer = {};  // Its statistics over all replicas need no replicas, and hardly any memory.
+  mobilenet.norm_layer = {};  // SyncBatchNorm keeps the same, and a record has no replicas for it.
   model.options = mobilenet;
   return model;
 }
@@ -80,6 +80,7 @@ std::string choose_layout(TrainOptions& options) {
   options.sharding = layout.stage;
   options.accumulate_steps = layout.micro_batches;
   options.pipeline_schedule = layout.schedule;
+  options.pipeline_cut = PipelineChoice().pipeline_cut;
   options.stages_per_rank = std::max<int64_t>(2, layout.stages_per_rank);
   return text;
 }

@@ -204,7 +204,9 @@ TEST(PlannedClickServers, NeedTheBytesOfAWholeJob) {
       kWorkers * planned.front().peak() + kServers * planned.back().peak() + planned.front().parameters;
   std::cout << "servers and workers: planned " << sum / 1e6 << " MB, measured " << measured / 1e6
             << " MB, error " << 100 * (sum / measured - 1) << " %\n";
-  EXPECT_NEAR(sum / measured, 1, 0.05);
+  // Processes seldom need most at the same moment.
+  EXPECT_LT(measured, 1.01 * sum);
+  EXPECT_GT(measured, 0.9 * sum);
 }
 
 INSTANTIATE_TEST_SUITE_P(Clicks, PlannedClickTrainingTest,
