@@ -49,6 +49,7 @@
 #include "lockstep/training/planning/module_recorder.h"
 #include "lockstep/training/planning/planned_record.h"
 #include "lockstep/training/planning/rank_recorders.h"
+#include "lockstep/training/planning/recorded_memory.h"
 #include "lockstep/training/planning/recorded_step.h"
 #include "lockstep/training/reporting/html/learning_rate_plot.h"
 #include "lockstep/training/reporting/html/report.h"

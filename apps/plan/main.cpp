@@ -8,10 +8,16 @@
 #include "lockstep/apps/plan/plan_json.h"
 #include "lockstep/apps/plan/plan_options.h"
 #include "lockstep/apps/plan/plan_report.h"
+#include "lockstep/apps/plan/plan_text.h"
 #include "lockstep/apps/shared/exit_code.h"
+#include "lockstep/apps/shared/planning/click_parts.h"
+#include "lockstep/apps/shared/planning/gpt_parts.h"
+#include "lockstep/apps/shared/planning/image_parts.h"
 #include "lockstep/apps/shared/planning/measured_rates.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/torch_program.h"
+#include "lockstep/apps/train_ctr/ctr_plan.h"
+#include "lockstep/apps/train_images/training/image_layout.h"
 #include "lockstep/measurement/seconds_since.h"
 #include "lockstep/runtime/base/files/output_file.h"
 
@@ -31,12 +37,32 @@ void write_files(const PlanOptions& options, const LayoutPlanner& planner, const
   if (!options.json.empty()) replace_file(options.json, plan_json(options, planner, search));
   if (options.svg.empty() || search.ranked.empty()) return;
   const auto& best = search.ranked.front().layout;
-  replace_file(options.svg, memory_chart_svg({.title = "Memory of each device: " + best.mesh() +
-                                                       ", sharding " + std::to_string(best.stage) +
+  const bool has_servers = best.servers > 0;
+  const std::string layout = has_servers ? "tables " + placement_text(best)
+                                         : best.mesh() + ", sharding " + std::to_string(best.stage);
+  const double limit =
+      has_servers && planner.cluster().server_memory_bytes > 0 ? 0 : planner.cluster().memory_bytes;
+  replace_file(options.svg, memory_chart_svg({.title = "Memory of each device: " + layout +
                                                        (options.is_here ? "" : " (arithmetic)"),
                                               .ranks = planner.memory_of_ranks(best),
                                               .devices_per_stage = best.ranks() / best.pipeline,
-                                              .limit = planner.cluster().memory_bytes}));
+                                              .limit = limit,
+                                              .has_servers = has_servers}));
+}
+
+LayoutPlanner make_planner(const PlanOptions& options) {
+  switch (options.program) {
+    case PlannedProgram::kTrainGpt:
+      return LayoutPlanner(planned_gpt(options.model, options.sequence_length, options.numbers),
+                           options.cluster, options.training);
+    case PlannedProgram::kTrainImages:
+      return image_planner(planned_image_model(options.images, options.classes), options.cluster,
+                           options.training.global_batch);
+    case PlannedProgram::kTrainCtr:
+      break;
+  }
+  return LayoutPlanner(planned_clicks(planned_click_model(options.clicks)), options.cluster,
+                       options.training);
 }
 
 int run_action(const std::string& program, const std::vector<std::string>& arguments) {
@@ -50,12 +76,11 @@ int run_action(const std::string& program, const std::vector<std::string>& argum
     return 0;
   }
   complete_cluster(options);
-  const LayoutPlanner planner(planned_gpt(options.model, options.sequence_length, options.numbers),
-                              options.cluster, options.training);
+  const LayoutPlanner planner = make_planner(options);
   const auto began = std::chrono::steady_clock::now();
   const LayoutSearch search = search_layouts(planner, options.search);
   options.search_seconds = measurement::seconds_since(began);
-  print(plan_report(options, search));
+  print(plan_report(options, planner, search));
   write_files(options, planner, search);
   return static_cast<int>(search.ranked.empty() ? ExitCode::kResources : ExitCode::kOk);
 }

@@ -21,12 +21,13 @@ constexpr double kRow = 24, kBar = 17;
 constexpr double kBelow = 46;
 constexpr double kGibibyte = 1024.0 * 1024 * 1024;
 
-/// The colours of the reports' lines (html_style.cpp), which every kind of colour vision tells apart.
+/// The colours of the reports' lines (html_style.cpp), which every kind of colour vision tells apart, and
+/// three for tables, whose parts are next to each other.
 std::string chart_style() {
-  constexpr std::array kLight{"#0072b2", "#c04a00", "#007f5c", "#a8497f",
-                              "#b07600", "#2f8fc9", "#6b6b00", "#666d75"};
-  constexpr std::array kDark{"#58b4f0", "#ff9152", "#2fc898", "#e295c0",
-                             "#efb640", "#8fd0ff", "#dbdb5a", "#aab3bd"};
+  constexpr std::array kLight{"#0072b2", "#c04a00", "#007f5c", "#a8497f", "#b07600", "#2f8fc9",
+                              "#6b6b00", "#666d75", "#5b3fa0", "#b3261e", "#00707c"};
+  constexpr std::array kDark{"#58b4f0", "#ff9152", "#2fc898", "#e295c0", "#efb640", "#8fd0ff",
+                             "#dbdb5a", "#aab3bd", "#b9a2f0", "#ff8a80", "#7fdbe6"};
   const auto parts = [](const auto& colors) {
     std::string rules;
     for (size_t i = 0; i < colors.size(); ++i) rules += fmt::format(".s{}{{fill:{}}}", i, colors[i]);
@@ -48,6 +49,7 @@ std::string chart_style() {
 }
 
 std::string name_of_stage(const MemoryChart& chart, size_t stage) {
+  if (chart.has_servers) return stage == 0 ? "each replica" : "each server";
   if (chart.ranks.size() == 1) return chart.devices_per_stage == 1 ? "the device" : "each device";
   return fmt::format("stage {}", stage);
 }
@@ -114,12 +116,13 @@ std::string memory_chart_svg(const MemoryChart& chart) {
   shapes += svg_line({left, bottom}, {kWidth - kRight, bottom}, "axis");
   if (chart.limit > 0)
     shapes += svg_line({place(chart.limit), top - 4}, {place(chart.limit), bottom}, "limit");
-  const std::string every =
-      chart.devices_per_stage == 1 ? "" : fmt::format(", on each of {} devices", chart.devices_per_stage);
-  shapes += svg_text(
-      {left, bottom + 38},
-      fmt::format("{}{}; the dashed line is the memory of a device", is_small ? "MiB" : "GiB", every),
-      TextAnchor::kStart);
+  const std::string every = chart.devices_per_stage == 1 || chart.has_servers
+                                ? ""
+                                : fmt::format(", on each of {} devices", chart.devices_per_stage);
+  shapes += svg_text({left, bottom + 38},
+                     fmt::format("{}{}{}", is_small ? "MiB" : "GiB", every,
+                                 chart.limit > 0 ? "; the dashed line is the memory of a device" : ""),
+                     TextAnchor::kStart);
   const double height = bottom + kBelow;
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-16 -8 {} {}\" width=\"{}\" height=\"{}\" "

@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "lockstep/apps/plan/model_to_plan.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/apps/train_gpt/options/gpt_flags.h"
+#include "lockstep/apps/train_gpt/options/gpt_train_options.h"
+#include "lockstep/apps/train_images/options/flags.h"
 #include "lockstep/models/gpt/gpt_presets.h"
 
 namespace lockstep::apps {
@@ -18,39 +20,81 @@ namespace {
 constexpr const char* kExamples =
     "\nExamples:\n"
     "  plan                                             # train_gpt's small model on this machine\n"
+    "  plan --model mobilenet_v2 --global-batch-size 256 --devices 2\n"
     "  plan --model llama-2-7b --global-batch-size 512 --precision bfloat16 --devices 64 \\\n"
     "    --memory 80GiB --gpu H100 --link 400Gbit/s     # 8 machines with 8 GPUs each\n"
     "  plan --model gpt --layers 96 --hidden 12288 --heads 96 --vocabulary-size 50304 \\\n"
     "    --sequence-length 2048 --global-batch-size 1536 --precision bfloat16 --devices 1024 \\\n"
     "    --memory 80GiB --gpu A100 --link 200Gbit/s --svg memory.svg --json plan.json\n"
+    "  plan --model dlrm --table-rows 1000000000 --devices 16 --memory 80GiB --gpu A100 \\\n"
+    "    --server-memory 500GiB                         # a table that no GPU holds\n"
     "\nPlans of machines that are not here are arithmetic: nothing of them has been measured.\n"
     "\nExit codes: 0 done, 1 any other error, 2 usage, 7 no layout fits into the memory.\n";
 
-std::vector<Flag> planned_model_flags() {
-  std::vector<Flag> flags;
-  constexpr std::array<std::string_view, 3> kLeftOut{"model", "init-weights", "sequence-length"};
-  flags.push_back({"Model", "model", "NAME",
-                   fmt::format("{} for the sizes that the flags below give, in the family of Llama unless "
-                               "--family says otherwise, or one of train_gpt's: {}",
-                               kGptModel, fmt::join(gpt_preset_names(), ", ")),
-                   "small"});
-  for (auto& flag : gpt_model_flags()) {
-    bool is_left_out = false;
-    for (const auto name : kLeftOut) is_left_out = is_left_out || flag.name == name;
-    if (!is_left_out) flags.push_back(std::move(flag));
+/// Returns those of a program's flags with these names, under a heading of this program.
+std::vector<Flag> flags_of_program(const std::string& group, const std::vector<Flag>& flags,
+                                   const std::vector<std::string>& names) {
+  std::vector<Flag> chosen;
+  for (const auto& name : names) {
+    for (auto flag : flags) {
+      if (flag.name != name) continue;
+      flag.group = group;
+      chosen.push_back(std::move(flag));
+    }
   }
-  flags.push_back({"Model", "vocabulary-size", "N",
+  return chosen;
+}
+
+std::vector<Flag> model_flag() {
+  return {
+      {"Model", "model", "NAME",
+       fmt::format("A language model of train_gpt: {}, or gpt for the sizes that the flags below give, in "
+                   "the family of Llama unless --family says otherwise. An image model of train_images: {}. "
+                   "A click model of train_ctr: {}",
+                   fmt::join(gpt_preset_names(), ", "),
+                   fmt::join(planned_model_names(PlannedProgram::kTrainImages), " or "),
+                   fmt::join(planned_model_names(PlannedProgram::kTrainCtr), " or ")),
+       kSmallModel}};
+}
+
+std::vector<Flag> language_model_flags() {
+  const std::string group = "Language model";
+  auto flags = flags_of_program(group, gpt_model_flags(),
+                                {"family", "layers", "hidden", "heads", "kv-heads", "mlp-hidden", "experts",
+                                 "experts-per-token", "shared-experts", "expert-capacity", "dropout"});
+  flags.push_back({group, "vocabulary-size", "N",
                    "Tokens of the vocabulary (default: those of the model, or 32000 for gpt)"});
-  flags.push_back({"Model", "sequence-length", "N",
+  flags.push_back({group, "sequence-length", "N",
                    "Tokens in a sequence (default: the model's longest, up to 1024, or 1024 for gpt)"});
   return flags;
 }
 
+std::vector<Flag> image_model_flags() {
+  const std::string group = "Image model";
+  auto flags = flags_of_program(group, model_flags(), {"image-size", "head"});
+  flags.push_back({group, "classes", "N", "Classes, which train_images finds in its data",
+                   fmt::format("{}", PlanOptions().classes)});
+  return flags;
+}
+
+std::vector<Flag> click_model_flags() {
+  return flags_of_program("Click model", ctr_model_flags(), {"table-rows", "embedding-dim"});
+}
+
 std::vector<Flag> planned_training_flags() {
-  return {{"Training", "global-batch-size", "N", "Sequences in a step, over all replicas", "32"},
-          {"Training", "tokens-per-step", "N",
-           "Tokens in a step instead of --global-batch-size: a multiple of the sequence length"},
-          precision_flag()};
+  return {
+      {"Training", "global-batch-size", "N",
+       fmt::format("Sequences, images or rows in a step, over all replicas (default: {}, {} or {})",
+                   GptTrainOptions().global_batch_size, TrainOptions().global_batch_size,
+                   CtrWork().global_batch_size)},
+      {"Training", "tokens-per-step", "N",
+       "Tokens in a step instead of --global-batch-size: a multiple of the sequence length"},
+      {"Training", "optimizer", "NAME",
+       "adam, adamw or sgd for image models (default: adam); sgd, adagrad or adam for click models (default: "
+       "adagrad). Language models have AdamW"},
+      {"Training", "momentum", "X", "Momentum of sgd for image models; 0 needs no memory for it",
+       fmt::format("{}", TrainOptions().momentum)},
+      precision_flag()};
 }
 
 std::vector<Flag> machine_flags() {
@@ -61,6 +105,9 @@ std::vector<Flag> machine_flags() {
       {"Machine", "reserve", "SIZE",
        "Memory of a device that the plan leaves free, for the driver, NCCL and what an allocator cannot fill "
        "(default: a twentieth of --memory)"},
+      {"Machine", "server-memory", "SIZE",
+       "For click models: memory of a parameter server, which runs on a machine's CPUs besides its devices "
+       "(default: servers are among --devices)"},
       {"Machine", "gpus-per-machine", "N", "Devices of a machine", "8"},
       {"Machine", "gpu", "NAME",
        "Take the speed of matrix products that the maker of this GPU states for --precision, times "
@@ -104,7 +151,8 @@ FlagTable plan_flags() {
       .after = kExamples,
       .alternatives = {{"global-batch-size", "tokens-per-step"}, {"gpu", "flops"}},
       .needs = {{"efficiency", {"gpu"}}}};
-  for (auto group : {planned_model_flags(), planned_training_flags(), machine_flags(), plan_output_flags()})
+  for (auto group : {model_flag(), language_model_flags(), image_model_flags(), click_model_flags(),
+                     planned_training_flags(), machine_flags(), plan_output_flags()})
     for (auto& flag : group) table.flags.push_back(std::move(flag));
   table.flags.push_back({"Other", "h,help", "", "Print this help, and exit", "", FlagRole::kAction});
   table.flags.push_back(

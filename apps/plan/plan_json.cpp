@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 std::string key_of(std::string name) {
   for (char& letter : name)
-    if (letter == ' ') letter = '_';
+    if (letter == ' ' || letter == '-') letter = '_';
   return name;
 }
 
@@ -32,7 +32,30 @@ Json layout_json(const PlanOptions& options, const PlannedLayout& layout) {
           {"schedule", layout.pipeline > 1 ? Json(layout.schedule) : Json()},
           {"stages_per_rank", layout.stages_per_rank},
           {"sequence_parallel", layout.has_sequence_shards},
+          {"servers", layout.servers},
           {"flags", training_flags(options, layout)}};
+}
+
+Json model_json(const PlanOptions& options, const PlannedModel& model) {
+  Json json{{"name", options.model_name}, {"parameters", model.elements()}, {"precision", options.precision}};
+  switch (options.program) {
+    case PlannedProgram::kTrainGpt:
+      json["layers"] = options.model.num_layers;
+      json["width"] = options.model.width;
+      json["heads"] = options.model.num_heads;
+      json["vocabulary"] = options.model.vocabulary_size;
+      json["sequence_length"] = options.sequence_length;
+      break;
+    case PlannedProgram::kTrainImages:
+      json["image_size"] = options.images.image_size;
+      json["classes"] = options.classes;
+      break;
+    case PlannedProgram::kTrainCtr:
+      json["table_rows"] = options.clicks.table_rows;
+      json["embedding_dim"] = options.clicks.embedding_dim;
+      break;
+  }
+  return json;
 }
 
 Json memory_json(const LayoutMemory& memory) {
@@ -56,7 +79,9 @@ Json unfit_json(const PlanOptions& options, const UnfitLayout& unfit) {
   json["memory"] = memory_json(unfit.memory);
   json["least_seconds"] = unfit.least_seconds;
   json["change"] =
-      unfit.change ? Json(changed_flags(options.training.global_batch, unfit.layout, *unfit.change)) : Json();
+      unfit.change
+          ? Json(changed_flags(options.program, options.training.global_batch, unfit.layout, *unfit.change))
+          : Json();
   return json;
 }
 
@@ -66,14 +91,8 @@ std::string plan_json(const PlanOptions& options, const LayoutPlanner& planner, 
   const auto& cluster = planner.cluster();
   Json json{{"version", 1},
             {"is_arithmetic", !options.is_here},
-            {"model",
-             {{"parameters", planner.model().elements()},
-              {"layers", options.model.num_layers},
-              {"width", options.model.width},
-              {"heads", options.model.num_heads},
-              {"vocabulary", options.model.vocabulary_size},
-              {"sequence_length", options.sequence_length},
-              {"precision", options.precision}}},
+            {"program", program_name(options.program)},
+            {"model", model_json(options, planner.model())},
             {"global_batch_size", options.training.global_batch},
             {"machines",
              {{"devices", cluster.devices},
@@ -83,7 +102,8 @@ std::string plan_json(const PlanOptions& options, const LayoutPlanner& planner, 
               {"bytes_per_second", cluster.bytes_per_second},
               {"operator_seconds", cluster.operator_seconds},
               {"link_within", cluster.within.bytes_per_second},
-              {"link_between", cluster.between.bytes_per_second}}},
+              {"link_between", cluster.between.bytes_per_second},
+              {"server_memory", cluster.server_memory_bytes}}},
             {"tried", search.num_candidates},
             {"fit", search.num_fit},
             {"ranked", Json::array()},

@@ -3,78 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <string_view>
 #include <thread>
 
+#include "lockstep/apps/plan/model_to_plan.h"
 #include "lockstep/apps/plan/plan_flags.h"
 #include "lockstep/apps/shared/command_line/arguments.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/planning/quantity.h"
-#include "lockstep/apps/train_gpt/options/gpt_command_line.h"
-#include "lockstep/apps/train_gpt/options/gpt_plan.h"
+#include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/measurement/gpu_peak.h"
-#include "lockstep/models/gpt/gpt_presets.h"
 
 namespace lockstep::apps {
 namespace {
 
-constexpr IntegerRange kNumbers{.least = 1, .most = 1'000'000'000};
 constexpr IntegerRange kDevices{.least = 1, .most = 1'048'576};
-// Of --model gpt.
-constexpr int64_t kUsualLength = 1024;
-constexpr int64_t kUsualVocabulary = 32000;
-constexpr IntegerRange kVocabulary{.least = 1, .most = 4'194'304};
-
-/// Reads the model's sizes as train_gpt does, and notes the flags that give them.
-void read_planned_model(const Arguments& given, PlanOptions& options) {
-  auto names = gpt_preset_names();
-  names.emplace_back(kGptModel);
-  GptTrainOptions work;
-  const std::string name = given.name("model", names, kSmallModel);
-  if (name != kGptModel) read_gpt_model(given, work);
-  if (name == kGptModel) {
-    for (const std::string flag : {"layers", "hidden", "heads"})
-      if (!given.has(flag)) given.refuse_together("model", fmt::format("expected --{} with it", flag));
-    read_gpt_sizes(given, work);
-    if (work.sequence_length == 0) work.sequence_length = kUsualLength;
-  }
-  work.vocabulary_size = given.integer("vocabulary-size", kVocabulary, 0);
-  const BaseModel base = base_model(work);
-  options.sequence_length = sequence_length_of(work, base);
-  const int64_t usual = name == kGptModel ? kUsualVocabulary : base.options.vocabulary_size;
-  options.model = model_to_train(work, base, work.vocabulary_size != 0 ? work.vocabulary_size : usual);
-  if (name != kGptModel && name != kSmallModel) options.model_flags = {"--model", name};
-  constexpr std::array<std::string_view, 14> kFlags{
-      "family",          "layers",          "hidden",          "heads",
-      "kv-heads",        "mlp-hidden",      "experts",         "experts-per-token",
-      "shared-experts",  "expert-capacity", "sequence-length", "dropout",
-      "vocabulary-size", "precision"};
-  for (const auto flag : kFlags) {
-    const std::string spelled(flag);
-    if (!given.has(spelled)) continue;
-    options.model_flags.push_back("--" + spelled);
-    options.model_flags.push_back(given.text(spelled));
-  }
-}
-
-void read_planned_training(const Arguments& given, PlanOptions& options) {
-  options.training.global_batch =
-      given.integer("global-batch-size", kNumbers, GptTrainOptions().global_batch_size);
-  if (given.has("tokens-per-step")) {
-    const int64_t tokens = given.integer("tokens-per-step", {.least = 1, .most = 1'000'000'000'000}, 1);
-    if (tokens % options.sequence_length != 0)
-      given.refuse("tokens-per-step",
-                   fmt::format("a multiple of the sequence length {}", options.sequence_length));
-    options.training.global_batch = tokens / options.sequence_length;
-  }
-  const PrecisionKind precision = read_precision(given, PrecisionKind::kFloat32);
-  options.precision = precision_name(precision);
-  options.numbers = planned_numbers(precision);
-  options.training.parameter_bytes = parameter_bytes(options.numbers);
-}
-
 template <typename Parse>
 double quantity_of(const Arguments& given, const std::string& flag, const Parse& parse, double otherwise) {
   return given.has(flag) ? parse(flag, given.text(flag)) : otherwise;
@@ -96,6 +39,7 @@ double flops_of_flags(const Arguments& given) {
 void read_machine(const Arguments& given, PlanOptions& options) {
   PlannedCluster& cluster = options.cluster;
   options.is_here = !given.has("gpu") && !given.has("flops");
+  options.has_gpus = given.has("gpu");
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   cluster.devices = given.integer("devices", kDevices, options.is_here ? cores : 8);
   const double memory = quantity_of(given, "memory", parse_bytes, 0);
@@ -105,6 +49,7 @@ void read_machine(const Arguments& given, PlanOptions& options) {
     if (reserve >= memory) given.refuse("reserve", "less than --memory");
     cluster.memory_bytes = memory - reserve;
   }
+  cluster.server_memory_bytes = quantity_of(given, "server-memory", parse_bytes, 0);
   constexpr int64_t kUsualDevices = 8;
   cluster.devices_per_machine = options.is_here && !given.has("gpus-per-machine")
                                     ? cluster.devices
@@ -147,8 +92,7 @@ PlanCommandLine parse_plan_command_line(const std::vector<std::string>& argument
   }
   given.check_alternatives(table);
   given.check_needs(table);
-  read_planned_model(given, line.options);
-  read_planned_training(given, line.options);
+  read_model_to_plan(given, line.options);
   read_machine(given, line.options);
   line.options.search.most_ranked =
       static_cast<size_t>(given.integer("top", {.least = 1, .most = 100'000}, 10));

@@ -5,15 +5,17 @@
 
 #include <algorithm>
 
+#include "lockstep/apps/plan/plan_ranking.h"
+#include "lockstep/apps/plan/plan_text.h"
 #include "lockstep/apps/plan/training_command.h"
 #include "lockstep/apps/shared/planning/layout_flags.h"
 #include "lockstep/apps/shared/planning/quantity.h"
-#include "lockstep/models/gpt/gpt_flops.h"
 
 namespace lockstep::apps {
 namespace {
 
 constexpr size_t kMostWidth = 100;  // of a line
+constexpr char kTied = '\x1f';      // a space at which no line ends
 
 std::string count_text(double count) {
   if (count >= 1e9) return fmt::format("{:.3g} billion", count / 1e9);
@@ -21,46 +23,30 @@ std::string count_text(double count) {
   return fmt::format("{}", static_cast<int64_t>(count));
 }
 
-std::string seconds_of(double seconds) {
-  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
-}
-
-std::string schedule_of(const PlannedLayout& layout) {
-  if (layout.pipeline == 1) return "-";
-  return layout.schedule == "interleaved" ? fmt::format("{} x{}", layout.schedule, layout.stages_per_rank)
-                                          : layout.schedule;
-}
-
-double tokens_per_step(const PlanOptions& options) {
-  return static_cast<double>(options.training.global_batch * options.sequence_length);
-}
-
-/// Aligns columns: the first ones to the left, and those of numbers to the right.
-std::string aligned(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& is_number) {
-  std::vector<size_t> widths(is_number.size(), 0);
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i)
-      line += "  " + (is_number[i] ? fmt::format("{:>{}}", row[i], widths[i])
-                                   : fmt::format("{:<{}}", row[i], widths[i]));
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+std::string model_text(const PlanOptions& options) {
+  switch (options.program) {
+    case PlannedProgram::kTrainGpt:
+      return fmt::format("{} layers of {}, sequences of {} tokens", options.model.num_layers,
+                         options.model.width, options.sequence_length);
+    case PlannedProgram::kTrainImages:
+      return fmt::format("{}, images of {} x {} pixels, {} classes", options.model_name,
+                         options.images.image_size, options.images.image_size, options.classes);
+    case PlannedProgram::kTrainCtr:
+      break;
   }
-  return text;
+  return fmt::format("{}, a table of {} x {}", options.model_name, options.clicks.table_rows,
+                     options.clicks.embedding_dim);
 }
 
-std::string head_text(const PlanOptions& options, const LayoutSearch& search) {
-  const auto& model = options.model;
+std::string head_text(const PlanOptions& options, const PlannedModel& model, const LayoutSearch& search) {
   const auto& cluster = options.cluster;
-  const double parameters = planned_gpt(model, options.sequence_length, options.numbers).elements();
+  const bool is_gpt = options.program == PlannedProgram::kTrainGpt;
   std::string text = fmt::format(
-      "model     {} parameters, {} layers of {}, sequences of {} tokens, {}\n"
-      "step      {} sequences, {} tokens\n",
-      count_text(parameters), model.num_layers, model.width, options.sequence_length, options.precision,
-      options.training.global_batch, count_text(tokens_per_step(options)));
-  const int64_t machines = cluster.devices / cluster.devices_per_machine;
+      "model     {} parameters, {}, {}\n"
+      "step      {} {}{}\n",
+      count_text(model.elements()), model_text(options), options.precision, options.training.global_batch,
+      examples_name(options), is_gpt ? fmt::format(", {} tokens", count_text(tokens_per_step(options))) : "");
+  const int64_t machines = cluster.machines();
   text += fmt::format("devices   {}{}, each with {} for the training and {:.3g} TFLOP/s\n", cluster.devices,
                       options.is_here ? " of this machine"
                                       : fmt::format(" on {} machine{}", machines, machines == 1 ? "" : "s"),
@@ -71,25 +57,6 @@ std::string head_text(const PlanOptions& options, const LayoutSearch& search) {
                             seconds_of(options.search_seconds), search.num_fit);
 }
 
-std::string ranking_text(const PlanOptions& options, const LayoutSearch& search) {
-  std::vector<std::vector<std::string>> rows{{"#", "mesh", "sharding", "micro-batches", "schedule",
-                                              "recompute", "memory", "step", "tokens/s", "TFLOP/s"}};
-  const double flops = gpt_training_flops(options.model, options.sequence_length) * tokens_per_step(options) /
-                       static_cast<double>(options.cluster.devices);
-  for (size_t i = 0; i < search.ranked.size(); ++i) {
-    const auto& [layout, memory, time] = search.ranked[i];
-    rows.push_back({fmt::format("{}", i + 1), layout.mesh(), fmt::format("{}", layout.stage),
-                    fmt::format("{} x {}", layout.micro_batches,
-                                micro_batch_size(options.training.global_batch, layout)),
-                    schedule_of(layout), layout.recomputes ? "blocks" : "-", gibibytes_text(memory.peak()),
-                    seconds_of(time.seconds()),
-                    fmt::format("{:.3g}", tokens_per_step(options) / time.seconds()),
-                    fmt::format("{:.3g}", flops / time.seconds() / 1e12)});
-  }
-  return "\n" + aligned(rows, {true, false, true, true, false, false, true, true, true, true}) +
-         "\nTFLOP/s are the model's operations on each device; what is computed twice counts once.\n";
-}
-
 template <typename Text>
 std::string parts_text(const std::vector<std::pair<std::string, double>>& parts, const Text& text) {
   auto sorted = parts;
@@ -98,7 +65,10 @@ std::string parts_text(const std::vector<std::pair<std::string, double>>& parts,
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> words;
   words.reserve(sorted.size());
-  for (const auto& [name, value] : sorted) words.push_back(name + " " + text(value));
+  for (const auto& [name, value] : sorted) {
+    auto& word = words.emplace_back(name + " " + text(value));
+    std::replace(word.begin(), word.end(), ' ', kTied);
+  }
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -117,11 +87,15 @@ std::string wrapped(const std::string& first, const std::string& text, size_t in
     }
     begin = end + 1;
   }
-  return lines + line + "\n";
+  lines += line + "\n";
+  std::replace(lines.begin(), lines.end(), kTied, ' ');
+  return lines;
 }
 
-/// Returns a command that can be copied, in lines that end with a backslash.
-std::string command_text(const std::string& command) {
+/// Returns a command that can be copied, in lines that end with a backslash. Flags stay with their values.
+std::string command_text(std::string command) {
+  for (size_t i = 0; i + 1 < command.size(); ++i)
+    if (command[i] == ' ' && command[i + 1] != '-') command[i] = kTied;
   std::string text = wrapped("  ", command, 4);
   text.pop_back();
   for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3))
@@ -129,16 +103,30 @@ std::string command_text(const std::string& command) {
   return text + "\n";
 }
 
-std::string best_text(const PlanOptions& options, const PlannedChoice& best) {
+/// Returns where the command is to be run.
+std::string where_text(const PlanOptions& options, const PlannedLayout& layout) {
+  const int64_t machines = options.cluster.machines();
+  if (machines == 1) return "";
+  if (layout.servers > 0)
+    return fmt::format(
+        ", as each task of a cluster of a chief, {} workers and {} ps (docs/cluster.md says how)",
+        layout.data, layout.servers);
+  return fmt::format(", on each of the {} machines (docs/cluster.md says how)", machines);
+}
+
+std::string best_text(const PlanOptions& options, const LayoutPlanner& planner, const PlannedChoice& best) {
   constexpr size_t kIndent = 10;
-  const int64_t machines = options.cluster.devices / options.cluster.devices_per_machine;
-  const std::string where =
-      machines == 1 ? "" : fmt::format(", on each of the {} machines (docs/cluster.md says how)", machines);
-  return "\nThe fastest, by part\n" +
-         wrapped("  memory  ", parts_text(memory_parts(best.memory), gibibytes_text), kIndent) +
-         wrapped("  time    ", parts_text(time_parts(best.time), seconds_of), kIndent) +
-         fmt::format("\nRun it{}:\n", where) +
-         command_text("train_gpt " + training_flags(options, best.layout));
+  std::string text = "\nThe fastest, by part\n";
+  if (best.layout.servers == 0) {
+    text += wrapped("  memory  ", parts_text(memory_parts(best.memory), gibibytes_text), kIndent);
+  } else {
+    const auto ranks = planner.memory_of_ranks(best.layout);
+    text += wrapped("  replica ", parts_text(memory_parts(ranks.front()), gibibytes_text), kIndent) +
+            wrapped("  server  ", parts_text(memory_parts(ranks.back()), gibibytes_text), kIndent);
+  }
+  return text + wrapped("  time    ", parts_text(time_parts(best.time), seconds_of), kIndent) +
+         fmt::format("\nRun it{}:\n", where_text(options, best.layout)) +
+         command_text(training_command(options, best.layout));
 }
 
 /// Returns which part needs most.
@@ -150,6 +138,9 @@ std::string largest_part(const LayoutMemory& memory) {
 }
 
 std::string layout_text(const PlanOptions& options, const PlannedLayout& layout) {
+  if (options.program == PlannedProgram::kTrainCtr)
+    return fmt::format("tables {}, {} replica{}", placement_text(layout), layout.data,
+                       layout.data == 1 ? "" : "s");
   std::string text =
       fmt::format("{}, sharding {}, {} x {}", layout.mesh(), layout.stage, layout.micro_batches,
                   micro_batch_size(options.training.global_batch, layout));
@@ -164,12 +155,13 @@ std::string unfit_text(const PlanOptions& options, const LayoutSearch& search) {
   for (const auto& unfit : search.unfit) {
     text += wrapped(
         "  ",
-        fmt::format(
-            "{}: at least {}, but needs {}, most of it for {}{}", layout_text(options, unfit.layout),
-            seconds_of(unfit.least_seconds), gibibytes_text(unfit.memory.peak()), largest_part(unfit.memory),
-            unfit.change ? fmt::format(". It fits with {}", changed_flags(options.training.global_batch,
-                                                                          unfit.layout, *unfit.change))
-                         : ""),
+        fmt::format("{}: at least {}, but needs {}, most of it for {}{}", layout_text(options, unfit.layout),
+                    seconds_of(unfit.least_seconds), gibibytes_text(unfit.memory.peak()),
+                    largest_part(unfit.memory),
+                    unfit.change ? fmt::format(". It fits with {}",
+                                               changed_flags(options.program, options.training.global_batch,
+                                                             unfit.layout, *unfit.change))
+                                 : ""),
         4);
   }
   return text;
@@ -179,12 +171,16 @@ std::string nothing_fits_text(const PlanOptions& options, const LayoutSearch& se
   if (!search.smallest)
     return "\nNo layout: the devices, the batch and the model's sizes do not go together.\n";
   const auto& smallest = *search.smallest;
+  const std::string advice =
+      options.program == PlannedProgram::kTrainCtr && options.cluster.server_memory_bytes == 0
+          ? "More devices that are servers, or --server-memory of machines, have room for larger tables."
+          : fmt::format("More devices, or fewer {} in a step, need less.", examples_name(options));
   return "\n" +
          wrapped("",
                  fmt::format("No layout fits. The one that needs least is {}: {} on each device, most of it "
-                             "for {}. More devices, or fewer sequences in a step, need less.",
+                             "for {}. {}",
                              layout_text(options, smallest.layout), gibibytes_text(smallest.memory.peak()),
-                             largest_part(smallest.memory)),
+                             largest_part(smallest.memory), advice),
                  0);
 }
 
@@ -198,7 +194,10 @@ std::vector<std::pair<std::string, double>> memory_parts(const LayoutMemory& mem
           {"buckets", memory.buckets},
           {"gathered units", memory.gathered_units},
           {"communication", memory.communication},
-          {"inputs", memory.inputs}};
+          {"inputs", memory.inputs},
+          {"tables", memory.tables},
+          {"state of tables", memory.table_state},
+          {"looked-up rows", memory.rows}};
 }
 
 std::vector<std::pair<std::string, double>> time_parts(const LayoutTime& time) {
@@ -212,13 +211,15 @@ std::vector<std::pair<std::string, double>> time_parts(const LayoutTime& time) {
           {"optimizer", time.optimizer},
           {"stepped parameters", time.gathers},
           {"bubble", time.bubble},
-          {"input", time.input}};
+          {"input", time.input},
+          {"rows of tables", time.rows}};
 }
 
-std::string plan_report(const PlanOptions& options, const LayoutSearch& search) {
-  std::string text = head_text(options, search);
+std::string plan_report(const PlanOptions& options, const LayoutPlanner& planner,
+                        const LayoutSearch& search) {
+  std::string text = head_text(options, planner.model(), search);
   if (search.ranked.empty()) return text + nothing_fits_text(options, search);
-  return text + ranking_text(options, search) + best_text(options, search.ranked.front()) +
+  return text + ranking_text(options, planner, search) + best_text(options, planner, search.ranked.front()) +
          unfit_text(options, search);
 }
 

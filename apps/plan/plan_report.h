@@ -15,6 +15,6 @@ std::vector<std::pair<std::string, double>> time_parts(const LayoutTime& time);
 
 /// Returns what `plan` prints: the ranked layouts, the parts of the fastest one and the flags that run it,
 /// and why faster ones do not fit. If none fits, what would.
-std::string plan_report(const PlanOptions& options, const LayoutSearch& search);
+std::string plan_report(const PlanOptions& options, const LayoutPlanner& planner, const LayoutSearch& search);
 
 }  // namespace lockstep::apps

@@ -4,6 +4,7 @@
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
 #include "lockstep/runtime/base/errors.h"
@@ -71,6 +72,7 @@ CtrCommandLine parse_ctr_command_line(const std::vector<std::string>& arguments,
   read_strategy(given, strategies, line.options);
   read_ctr_work(given, line.options);
   read_servers(given, line.options);
+  read_layout_policy(given, /*layout_flags=*/{}, line.options);
   read_ctr_run(given, line.options);
   read_backup(given, line.options);
   line.origins = given.origins();

@@ -8,6 +8,7 @@
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -72,6 +73,10 @@ std::vector<Flag> ctr_run_flags() {
       retryable_exit_code_flag(),
       {"Run", "quiet", "", "Print errors only", "", FlagRole::kOperation},
   };
+}
+
+std::vector<Flag> ctr_check_flags() {
+  return {layout_policy_flag(/*chosen=*/""), device_memory_flag()};
 }
 
 std::vector<Flag> ctr_server_flags() {
@@ -178,8 +183,9 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"slots-per-step", "max-staleness"}},
       .needs = {
           {"metrics-address", {"metrics-port"}}, {"save-every", {"backup-dir"}}, {"resume", {"backup-dir"}}}};
-  for (auto flags : {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_run_flags(),
-                     metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})
+  for (auto flags :
+       {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_check_flags(), ctr_run_flags(),
+        metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})
     for (auto& flag : flags) table.flags.push_back(std::move(flag));
   return table;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/monitoring/metrics_choice.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
 
 namespace lockstep::apps {
@@ -49,7 +50,7 @@ struct CtrWork {
 bool is_generated(const CtrWork& work);
 
 /// Options of a train_ctr run. ctr_help_text() explains the flags.
-struct CtrOptions : StrategyChoice, CtrWork, MetricsChoice {
+struct CtrOptions : StrategyChoice, CtrWork, LayoutPolicyChoice, MetricsChoice {
   int64_t steps = 2000;
   int64_t test_every = 0;  ///< steps between tests; 0: only at the end
   int64_t log_every = 100;

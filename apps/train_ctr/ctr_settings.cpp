@@ -3,6 +3,7 @@
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -53,9 +54,10 @@ settings::NamedValues ctr_server_values(const CtrOptions& options) {
 }  // namespace
 
 std::vector<Setting> ctr_settings(const CtrOptions& options, const std::map<std::string, Origin>& origins) {
-  return settings::with_origins({ctr_work_values(options), ctr_run_values(options), metrics_values(options),
-                                 strategy_values(options), ctr_server_values(options)},
-                                origins);
+  return settings::with_origins(
+      {ctr_work_values(options), layout_policy_values(options), ctr_run_values(options),
+       metrics_values(options), strategy_values(options), ctr_server_values(options)},
+      origins);
 }
 
 std::vector<Setting> ctr_resolved_settings(const CtrFacts& facts) {

@@ -17,6 +17,7 @@
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/apps/train_ctr/click_data.h"
+#include "lockstep/apps/train_ctr/ctr_layout.h"
 #include "lockstep/apps/train_ctr/ctr_session.h"
 #include "lockstep/strategies/parameter_server/parameter_server_strategy.h"
 #include "lockstep/training/parameter_server/serve_parameters.h"
@@ -53,6 +54,7 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                      ": expected auto with parameter servers, which resume from --backup-dir; to start over, "
                      "name another folder there");
   const bool is_chief = is_chief_of(strategy);
+  if (served == nullptr) refuse_what_does_not_fit(strategy, options);
   // Before anything that takes long, such as indexing. Workers of parameter servers have no metrics.
   const auto metrics = served == nullptr || served->is_chief()
                            ? serve_metrics("train_ctr", options, strategy.cluster_resolver())

@@ -16,6 +16,7 @@
 #include "lockstep/apps/train_images/image_session.h"
 #include "lockstep/apps/train_images/options/configuration.h"
 #include "lockstep/apps/train_images/training/decided_values.h"
+#include "lockstep/apps/train_images/training/image_layout.h"
 #include "lockstep/apps/train_images/training/image_stages.h"
 #include "lockstep/apps/train_images/training/training_callbacks.h"
 #include "lockstep/runtime/devices/cudnn_benchmark.h"
@@ -54,8 +55,6 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   const CudnnBenchmarkGuard benchmark(measures_convolutions(options.cudnn_benchmark, strategy.devices()));
   const WorkerRole role = role_of(strategy, options);
   const auto metrics = serve_metrics("train_images", options, strategy.cluster_resolver());
-  const auto directory = open_run_directory(strategy, role, line.options);
-
   const DataLocation location = locate_data(options.data);
   const ImageData data = load_images(location, options);
   if (!role.is_silent) {
@@ -64,6 +63,8 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
   if (metrics) metrics->add_faults(TrainingFault::kBadExample, static_cast<int64_t>(data.skipped.size()));
   TrainPlan plan = make_plan(options, strategy.num_replicas_in_sync(), size_of(data.train));
   plan_image_stages(strategy, options, plan);
+  refuse_what_does_not_fit(strategy, options, plan, data.num_classes);
+  const auto directory = open_run_directory(strategy, role, line.options);
   decide_values(line, location, strategy);
   ImageSession session({.program = "train_images",
                         .interruption = interruption,
@@ -82,7 +83,10 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, Command
 
 }  // namespace
 
-void run_training(const CommandLine& line, const std::string& resume) {
+void run_training(const CommandLine& given, const std::string& resume) {
+  CommandLine line = given;
+  if (const std::string chosen = choose_layout(line.options); !chosen.empty())
+    log_line("train_images", chosen);
   run_by_strategy(line.options, {.program = "train_images",
                                  .seed = line.options.seed,
                                  .cuda_graph = line.options.cuda_graph,

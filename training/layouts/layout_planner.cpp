@@ -7,6 +7,8 @@
 #include "lockstep/training/layouts/internal/layout_memory.h"
 #include "lockstep/training/layouts/internal/layout_time.h"
 #include "lockstep/training/layouts/internal/stage_ranges.h"
+#include "lockstep/training/layouts/internal/table_memory.h"
+#include "lockstep/training/layouts/internal/table_time.h"
 
 namespace lockstep {
 namespace {
@@ -84,17 +86,33 @@ std::optional<std::string> refused_pipeline(const PlannedModel& model, const Pla
   return std::nullopt;
 }
 
+LayoutMemory largest(const std::vector<LayoutMemory>& ranks) {
+  return *std::max_element(ranks.begin(), ranks.end(),
+                           [](const auto& a, const auto& b) { return a.peak() < b.peak(); });
+}
+
+std::optional<std::string> refused_servers(const PlannedModel& model, const PlannedLayout& layout) {
+  if (layout.stage > 0 && !model.tables.empty()) return "gradients of tables are sparse, and not sharded";
+  if (layout.servers == 0) return std::nullopt;
+  if (model.tables.empty()) return "this model has no tables for parameter servers";
+  if (layout.micro_batches > 1) return "parameter servers make one step of each batch";
+  if (layout.ranks() != layout.data) return "parameter servers have replicas along data only";
+  return std::nullopt;
+}
+
 }  // namespace
 
 struct LayoutPlanner::State {
   PlannedModel model;
   PlannedCluster cluster;
   PlannedTraining training;
+  LayoutMemoryFunction memory;
   StagePlans plans{};
 };
 
-LayoutPlanner::LayoutPlanner(PlannedModel model, PlannedCluster cluster, PlannedTraining training)
-    : state_(std::make_unique<State>(State{std::move(model), cluster, training})) {
+LayoutPlanner::LayoutPlanner(PlannedModel model, PlannedCluster cluster, PlannedTraining training,
+                             LayoutMemoryFunction memory)
+    : state_(std::make_unique<State>(State{std::move(model), cluster, training, std::move(memory)})) {
   check_sizes(state_->model, cluster, training);
 }
 
@@ -116,9 +134,11 @@ std::optional<std::string> LayoutPlanner::refusal(const PlannedLayout& layout) c
   for (const int64_t size : {layout.data, layout.shard, layout.expert, layout.pipeline, layout.context,
                              layout.tensor, layout.micro_batches, layout.stages_per_rank})
     if (size < 1) return "axes, micro-batches and stages must be 1 or more";
-  if (layout.ranks() != state_->cluster.devices)
-    return layout.mesh() + " has " + number(layout.ranks()) + " ranks for " +
-           number(state_->cluster.devices) + " devices";
+  if (layout.servers < 0) return "parameter servers must be 0 or more";
+  const int64_t devices = state_->cluster.devices_for_ranks(layout);
+  if (layout.ranks() != devices)
+    return layout.mesh() + " has " + number(layout.ranks()) + " ranks for " + number(devices) + " devices";
+  if (auto refused = refused_servers(state_->model, layout)) return refused;
   if (layout.stage < 0 || layout.stage > 3) return "stages of sharding are 0 to 3";
   if (layout.stage > 0 && layout.shard == 1 && layout.expert == 1 && layout.replicas() > 1)
     return "sharding needs an axis shard";
@@ -142,22 +162,41 @@ void LayoutPlanner::check(const PlannedLayout& layout) const {
 
 std::vector<LayoutMemory> LayoutPlanner::memory_of_ranks(const PlannedLayout& layout) const {
   check(layout);
-  return predict_layout_memory(state_->model, state_->cluster, state_->training, layout, state_->plans);
+  if (state_->memory) return state_->memory(layout);
+  auto ranks = predict_layout_memory(state_->model, state_->cluster, state_->training, layout, state_->plans);
+  if (state_->model.tables.empty()) return ranks;
+  return predict_table_memory(state_->model, state_->cluster, state_->training, layout, ranks.front());
 }
 
 LayoutMemory LayoutPlanner::memory(const PlannedLayout& layout) const {
   const auto ranks = memory_of_ranks(layout);
-  return *std::max_element(ranks.begin(), ranks.end(),
-                           [](const auto& a, const auto& b) { return a.peak() < b.peak(); });
+  // Servers have memory of their own.
+  if (layout.servers > 0 && state_->cluster.server_memory_bytes > 0) return ranks.front();
+  return largest(ranks);
+}
+
+bool LayoutPlanner::has_memory_function() const {
+  return static_cast<bool>(state_->memory);
+}
+
+LayoutMemory LayoutPlanner::estimated_memory(const PlannedLayout& layout) const {
+  if (!has_memory_function()) return memory(layout);
+  check(layout);
+  return largest(
+      predict_layout_memory(state_->model, state_->cluster, state_->training, layout, state_->plans));
 }
 
 LayoutTime LayoutPlanner::time(const PlannedLayout& layout) const {
   check(layout);
-  return predict_layout_time(state_->model, state_->cluster, state_->training, layout, state_->plans,
-                             /*is_bound=*/false);
+  LayoutTime time = predict_layout_time(state_->model, state_->cluster, state_->training, layout,
+                                        state_->plans, /*is_bound=*/false);
+  if (!state_->model.tables.empty())
+    add_table_time(state_->model, state_->cluster, state_->training, layout, time);
+  return time;
 }
 
 double LayoutPlanner::least_seconds(const PlannedLayout& layout) const {
+  if (!state_->model.tables.empty()) return time(layout).seconds();  // It has no pipeline.
   check(layout);
   return predict_layout_time(state_->model, state_->cluster, state_->training, layout, state_->plans,
                              /*is_bound=*/true)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,10 +21,13 @@ struct LayoutMemory {
   double gathered_units = 0;
   double communication = 0;
   double inputs = 0;
+  double tables = 0;       ///< of embeddings: whole ones, or a server's rows
+  double table_state = 0;  ///< that the optimizer keeps for them
+  double rows = 0;         ///< that were looked up, and their gradients
 
   double peak() const {
     return parameters + gradients + optimizer_state + activations + buckets + gathered_units + communication +
-           inputs;
+           inputs + tables + table_state + rows;
   }
 };
 
@@ -41,12 +45,16 @@ struct LayoutTime {
   double gathers = 0;  ///< in stages 1 and 2, of the parameters after the optimizer's step
   double bubble = 0;   ///< waiting for other ranks of the pipeline
   double input = 0;    ///< waiting for examples
+  double rows = 0;     ///< of tables, on their way between replicas, or to servers and back
 
   double seconds() const {
     return operators + recomputation + cut_layers + sequences + experts + units + sums + optimizer + gathers +
-           bubble + input;
+           bubble + input + rows;
   }
 };
+
+/// Returns the memory of each rank along the axis "pipeline" in a layout.
+using LayoutMemoryFunction = std::function<std::vector<LayoutMemory>(const PlannedLayout& layout)>;
 
 /// Predicts memory and time of a training in any layout: arithmetic on the parts of the model and the rates
 /// of the devices and links, which takes microseconds.
@@ -67,7 +75,9 @@ struct LayoutTime {
 class LayoutPlanner {
  public:
   /// Throws InvalidArgument for a model without parts, numbers below 1, and rates that are not above 0.
-  LayoutPlanner(PlannedModel model, PlannedCluster cluster, PlannedTraining training);
+  /// If `memory` is given, as recorded_memory() returns it, its numbers replace those of the formulas.
+  LayoutPlanner(PlannedModel model, PlannedCluster cluster, PlannedTraining training,
+                LayoutMemoryFunction memory = {});
   ~LayoutPlanner();
   LayoutPlanner(LayoutPlanner&&) noexcept;
   LayoutPlanner& operator=(LayoutPlanner&&) noexcept;
@@ -83,8 +93,12 @@ class LayoutPlanner {
 
   /// Returns the memory of the rank that needs most.
   LayoutMemory memory(const PlannedLayout& layout) const;
+  /// Returns the same by the formulas, which take microseconds, if the planner has a slower function that is
+  /// more exact.
+  LayoutMemory estimated_memory(const PlannedLayout& layout) const;
+  bool has_memory_function() const;
   /// Returns that of each rank along the axis "pipeline", in order. Ranks that differ on other axes need the
-  /// same.
+  /// same. With parameter servers: that of each replica, and that of each server.
   std::vector<LayoutMemory> memory_of_ranks(const PlannedLayout& layout) const;
   LayoutTime time(const PlannedLayout& layout) const;
   /// Returns a lower bound of time(layout).seconds() without simulating the pipeline, which takes longest.

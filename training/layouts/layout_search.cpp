@@ -1,6 +1,7 @@
 #include "lockstep/training/layouts/layout_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -24,8 +25,27 @@ class LayoutEnumeration {
       : planner_(planner), choices_(choices), visit_(visit) {}
 
   void run() {
+    cut_model();
+    if (planner_.model().tables.empty()) return;
+    const auto& cluster = planner_.cluster();
+    std::set<int64_t> counts;
+    if (cluster.server_memory_bytes > 0) {
+      constexpr int64_t kMostOfMachine = 4;
+      for (const int64_t machines : divisors_of(cluster.machines())) counts.insert(machines);
+      for (int64_t each = 2; each <= kMostOfMachine; each *= 2) counts.insert(each * cluster.machines());
+    } else {
+      for (int64_t servers = 1; servers < cluster.devices; servers *= 2) counts.insert(servers);
+    }
+    for (const int64_t servers : counts) {
+      servers_ = servers;
+      cut_model();
+    }
+  }
+
+ private:
+  void cut_model() {
     const auto& model = planner_.model();
-    const int64_t devices = planner_.cluster().devices;
+    const int64_t devices = planner_.cluster().devices_for_ranks({.servers = servers_});
     for (const int64_t tensor : divisors_of(devices)) {
       if (tensor > 1 && (model.cut_sizes.empty() || tensor > choices_.most_tensor)) continue;
       for (const int64_t context : divisors_of(devices / tensor)) {
@@ -34,7 +54,7 @@ class LayoutEnumeration {
           const bool is_too_deep =
               pipeline > choices_.most_pipeline || pipeline > static_cast<int64_t>(model.parts.size());
           if (pipeline > 1 && is_too_deep) continue;
-          layout_ = {.pipeline = pipeline, .context = context, .tensor = tensor};
+          layout_ = {.pipeline = pipeline, .context = context, .tensor = tensor, .servers = servers_};
           const int64_t cuts = tensor * context;
           layout_.has_sequence_shards =
               tensor > 1 && model.sequence_length > 0 && model.sequence_length % cuts == 0;
@@ -44,7 +64,6 @@ class LayoutEnumeration {
     }
   }
 
- private:
   void divide_replicas(int64_t replicas) {
     for (const int64_t inner : divisors_of(replicas)) {
       layout_.data = replicas / inner;
@@ -78,6 +97,7 @@ class LayoutEnumeration {
     std::set<int64_t> counts{1};
     for (int64_t size = 1; size < examples; size *= 2) counts.insert((examples + size - 1) / size);
     for (const int64_t count : counts) {
+      if (count > choices_.most_micro_batches) continue;
       layout_.micro_batches = count;
       choose_schedule();
     }
@@ -112,6 +132,7 @@ class LayoutEnumeration {
   const LayoutPlanner& planner_;
   const LayoutChoices& choices_;
   const std::function<void(const PlannedLayout&)>& visit_;
+  int64_t servers_ = 0;
   PlannedLayout layout_;
 };
 
@@ -121,6 +142,22 @@ struct Candidate {
   LayoutMemory memory;
   double least_seconds = 0;
 };
+
+/// Whether a device has as much memory, and each server has what it needs.
+bool has_room(const LayoutPlanner& planner, const PlannedLayout& layout, const LayoutMemory& memory) {
+  const auto& cluster = planner.cluster();
+  if (memory.peak() > cluster.memory_bytes) return false;
+  if (layout.servers == 0 || cluster.server_memory_bytes == 0) return true;
+  return planner.memory_of_ranks(layout).back().peak() <= cluster.server_memory_bytes;
+}
+
+/// The same, after an estimate that is close to the limit has been replaced by the exact memory.
+bool seems_to_fit(const LayoutPlanner& planner, const PlannedLayout& layout, LayoutMemory& memory) {
+  constexpr double kSure = 1.5;  // Estimates are within a fifth of the exact memory, but for tiny models.
+  const double share = memory.peak() / planner.cluster().memory_bytes;
+  if (planner.has_memory_function() && share > 1 / kSure && share < kSure) memory = planner.memory(layout);
+  return has_room(planner, layout, memory);
+}
 
 bool is_before(const PlannedChoice& a, const PlannedChoice& b) {
   const double first = a.time.seconds(), second = b.time.seconds();
@@ -134,6 +171,11 @@ std::vector<PlannedChoice> fastest_of(const LayoutPlanner& planner, const std::v
   for (const auto& candidate : fit) {
     if (ranked.size() == most && candidate.least_seconds > ranked.back().time.seconds()) break;
     PlannedChoice choice{candidate.layout, candidate.memory, planner.time(candidate.layout)};
+    if (planner.has_memory_function()) {
+      if (ranked.size() == most && !is_before(choice, ranked.back())) continue;
+      choice.memory = planner.memory(candidate.layout);
+      if (!has_room(planner, choice.layout, choice.memory)) continue;
+    }
     ranked.insert(std::upper_bound(ranked.begin(), ranked.end(), choice, is_before), std::move(choice));
     if (ranked.size() > most) ranked.pop_back();
   }
@@ -141,11 +183,18 @@ std::vector<PlannedChoice> fastest_of(const LayoutPlanner& planner, const std::v
 }
 
 /// Returns the one with the fewest changes; of several, the first.
-std::optional<PlannedLayout> nearest(const PlannedLayout& layout, const std::vector<Candidate>& fit) {
-  const auto found = std::min_element(fit.begin(), fit.end(), [&](const auto& a, const auto& b) {
-    return num_changes(layout, a.layout) < num_changes(layout, b.layout);
+std::optional<PlannedLayout> nearest(const LayoutPlanner& planner, const PlannedLayout& layout,
+                                     const std::vector<Candidate>& fit) {
+  std::vector<const PlannedLayout*> sorted;
+  sorted.reserve(fit.size());
+  for (const auto& candidate : fit) sorted.push_back(&candidate.layout);
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const auto* a, const auto* b) {
+    return num_changes(layout, *a) < num_changes(layout, *b);
   });
-  return found == fit.end() ? std::nullopt : std::optional(found->layout);
+  for (const auto* other : sorted) {
+    if (!planner.has_memory_function() || has_room(planner, *other, planner.memory(*other))) return *other;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -163,8 +212,8 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   for_each_layout(planner, options.choices, [&](const PlannedLayout& layout) {
     if (!options.mesh.empty() && layout.mesh() != options.mesh) return;
     ++search.num_candidates;
-    const LayoutMemory memory = planner.memory(layout);
-    auto& list = memory.peak() <= planner.cluster().memory_bytes ? fit : unfit;
+    LayoutMemory memory = planner.estimated_memory(layout);
+    auto& list = seems_to_fit(planner, layout, memory) ? fit : unfit;
     list.push_back({layout, memory, planner.least_seconds(layout)});
   });
   const auto is_faster = [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; };
@@ -172,32 +221,37 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
   std::stable_sort(unfit.begin(), unfit.end(), is_faster);
   search.num_fit = fit.size();
   search.ranked = fastest_of(planner, fit, options.most_ranked);
+  if (search.ranked.empty()) {  // Estimates may have been too low.
+    search.num_fit = 0;
+    unfit.insert(unfit.end(), std::make_move_iterator(fit.begin()), std::make_move_iterator(fit.end()));
+    fit.clear();
+  }
   if (fit.empty() && !unfit.empty()) {
     const auto& [layout, memory, seconds] =
         *std::min_element(unfit.begin(), unfit.end(),
                           [](const auto& a, const auto& b) { return a.memory.peak() < b.memory.peak(); });
-    search.smallest = {layout, memory, seconds, std::nullopt};
+    search.smallest = {layout, planner.memory(layout), seconds, std::nullopt};
   }
   // One of each way to cut the model.
   std::set<std::vector<int64_t>> cuts;
   for (const auto& [layout, memory, seconds] : unfit) {
     if (search.unfit.size() == options.most_unfit) break;
-    if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor}).second)
-      search.unfit.push_back({layout, memory, seconds, nearest(layout, fit)});
+    if (cuts.insert({layout.expert, layout.pipeline, layout.context, layout.tensor, layout.servers}).second)
+      search.unfit.push_back({layout, planner.memory(layout), seconds, nearest(planner, layout, fit)});
   }
   return search;
 }
 
-std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout) {
+std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout,
+                                               const LayoutChoices& choices) {
   std::vector<Candidate> fit;
-  for_each_layout(planner, {}, [&](const PlannedLayout& other) {
-    const LayoutMemory memory = planner.memory(other);
-    if (memory.peak() <= planner.cluster().memory_bytes)
-      fit.push_back({other, memory, planner.least_seconds(other)});
+  for_each_layout(planner, choices, [&](const PlannedLayout& other) {
+    LayoutMemory memory = planner.estimated_memory(other);
+    if (seems_to_fit(planner, other, memory)) fit.push_back({other, memory, planner.least_seconds(other)});
   });
   std::stable_sort(fit.begin(), fit.end(),
                    [](const auto& a, const auto& b) { return a.least_seconds < b.least_seconds; });
-  return nearest(layout, fit);
+  return nearest(planner, layout, fit);
 }
 
 int num_changes(const PlannedLayout& a, const PlannedLayout& b) {
@@ -208,6 +262,7 @@ int num_changes(const PlannedLayout& a, const PlannedLayout& b) {
     changes += a.*axis != b.*axis ? 1 : 0;
   changes += a.stage != b.stage ? 1 : 0;
   changes += a.recomputes != b.recomputes ? 1 : 0;
+  changes += a.servers != b.servers ? 1 : 0;
   changes += a.schedule != b.schedule || a.stages_per_rank != b.stages_per_rank ? 1 : 0;
   return changes;
 }

@@ -20,6 +20,7 @@ struct LayoutChoices {
   int64_t most_tensor = INT64_MAX;             ///< ranks along each of these axes
   int64_t most_context = INT64_MAX;
   int64_t most_pipeline = INT64_MAX;
+  int64_t most_micro_batches = INT64_MAX;  ///< of a replica in a step
 };
 
 /// A layout with what is predicted for it.
@@ -55,7 +56,8 @@ struct SearchOptions {
 
 /// Calls `visit` with each layout of the planner's devices among the choices that planner.refusal() accepts.
 /// A replica's micro-batches have 1, 2, 4, ... examples, or all of them. Layers are cut with shards of the
-/// sequence if the ranks divide it. Replicas are along "data" and "shard", or "data" and "expert".
+/// sequence if the ranks divide it. Replicas are along "data" and "shard", or "data" and "expert". Models
+/// with tables also have parameter servers: some of the devices, or one to four on each of some machines.
 void for_each_layout(const LayoutPlanner& planner, const LayoutChoices& choices,
                      const std::function<void(const PlannedLayout&)>& visit);
 
@@ -72,10 +74,11 @@ LayoutSearch search_layouts(const LayoutPlanner& planner, const SearchOptions& o
 
 /// Returns the layout that fits with the fewest changes of this one, and of those the fastest; nullopt if
 /// none fits.
-std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout);
+std::optional<PlannedLayout> nearest_that_fits(const LayoutPlanner& planner, const PlannedLayout& layout,
+                                               const LayoutChoices& choices = {});
 
-/// Returns the number of settings in which two layouts differ: axes, stage, micro-batches, recomputation and
-/// schedule.
+/// Returns the number of settings in which two layouts differ: axes, stage, micro-batches, recomputation,
+/// schedule and servers.
 int num_changes(const PlannedLayout& a, const PlannedLayout& b);
 
 }  // namespace lockstep

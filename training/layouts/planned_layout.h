@@ -24,6 +24,9 @@ struct PlannedLayout {
   bool has_sequence_shards = false;  ///< between layers that are cut along `tensor`
   std::string schedule = "1f1b";     ///< of the pipeline, see make_pipeline_schedule()
   int64_t stages_per_rank = 1;       ///< 2 or more for the schedule "interleaved", 2 for "zb-v"
+  /// Parameter servers, which hold all parameters, and tables of embeddings by rows; 0: each replica has all
+  /// of them.
+  int64_t servers = 0;
 
   int64_t ranks() const { return data * shard * expert * pipeline * context * tensor; }
   int64_t replicas() const { return data * shard * expert; }
@@ -51,6 +54,15 @@ struct PlannedCluster {
   double taken_share = 0;
   bool shares_units = false;  ///< ranks of a machine have whole units together, as replicas on CPUs do
   double examples_per_second = std::numeric_limits<double>::infinity();  ///< that the input delivers to all
+  /// Of a parameter server that runs on a machine's CPU, besides its devices; 0: servers are among the
+  /// devices.
+  double server_memory_bytes = 0;
+
+  int64_t machines() const { return (devices + devices_per_machine - 1) / devices_per_machine; }
+  /// Returns the devices that are left for the ranks of a layout.
+  int64_t devices_for_ranks(const PlannedLayout& layout) const {
+    return server_memory_bytes > 0 ? devices : devices - layout.servers;
+  }
 };
 
 }  // namespace lockstep

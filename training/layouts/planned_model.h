@@ -56,6 +56,18 @@ struct PlannedPart {
   double routed = 0;           ///< bytes of tokens on their way to their experts
 };
 
+/// A table of embeddings, of whose rows an example looks up few. Its gradients are those rows.
+struct PlannedTable {
+  double rows = 0;
+  double columns = 0;
+  double lookups = 0;  ///< of an example
+
+  double elements() const { return rows * columns; }
+  /// Returns the different rows among those of so many examples, if all rows are as likely: the most that
+  /// there can be on average.
+  double distinct_rows(double examples) const;
+};
+
 /// A model as its parts, from which plans of any layout are arithmetic: planned_model() makes one of a
 /// recorded step.
 struct PlannedModel {
@@ -69,6 +81,9 @@ struct PlannedModel {
   std::vector<int64_t> cut_sizes{};
   int64_t sequence_length = 0;  ///< tokens of an example; 0: no axis "context"
   int64_t experts = 0;          ///< of each layer; 0: no axis "expert"
+  /// Besides the parts, which then compute from their rows. Replicas have whole tables, or parameter servers
+  /// have rows of them (PlannedLayout::servers).
+  std::vector<PlannedTable> tables{};
 
   const PlannedPart& part(size_t number) const { return kinds[parts[number]]; }
   /// Returns the elements of all parameters; shared ones count once.

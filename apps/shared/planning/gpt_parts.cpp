@@ -216,25 +216,6 @@ class GptParts {
 
 }  // namespace
 
-PlannedNumbers planned_numbers(PrecisionKind precision) {
-  switch (precision) {
-    case PrecisionKind::kBFloat16:
-    case PrecisionKind::kFloat16:
-      return PlannedNumbers::kMixed;
-    case PrecisionKind::kFloat64:
-      return PlannedNumbers::kFloat64;
-    case PrecisionKind::kFloat32:
-    case PrecisionKind::kIeee:
-    case PrecisionKind::kTf32:
-      break;
-  }
-  return PlannedNumbers::kFloat32;
-}
-
-int64_t parameter_bytes(PlannedNumbers numbers) {
-  return numbers == PlannedNumbers::kFloat64 ? 8 : 4;
-}
-
 PlannedModel planned_gpt(const GptOptions& given, int64_t length, PlannedNumbers numbers) {
   if (length < 1)
     throw std::invalid_argument("[planned_gpt] expected a length of 1 or more, but got " +

@@ -2,23 +2,11 @@
 
 #include <cstdint>
 
-#include "lockstep/apps/shared/precision/precision_kind.h"
+#include "lockstep/apps/shared/planning/planned_numbers.h"
 #include "lockstep/models/gpt/gpt_options.h"
 #include "lockstep/training/layouts/planned_model.h"
 
 namespace lockstep::apps {
-
-/// The numbers with which a model computes.
-enum class PlannedNumbers : uint8_t {
-  kFloat32,
-  kFloat64,
-  kMixed,  ///< bfloat16 or float16 by autocast, with parameters in float32
-};
-
-/// Returns the numbers of a training in that precision.
-PlannedNumbers planned_numbers(PrecisionKind precision);
-/// Returns the bytes of an element of a parameter.
-int64_t parameter_bytes(PlannedNumbers numbers);
 
 /// Returns the parts of a Gpt as train_gpt trains it on sequences of `length` tokens, without making it: the
 /// embeddings, each block, and the head with the loss, as the axis "pipeline" cuts them. All parts are

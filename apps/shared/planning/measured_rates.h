@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/apps/shared/planning/gpt_parts.h"
+#include "lockstep/apps/shared/planning/planned_numbers.h"
 #include "lockstep/training/layouts/planned_layout.h"
 
 namespace lockstep::apps {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/apps/shared/planning/quantity.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
@@ -125,21 +125,6 @@ void read_learning_rates(const Arguments& given, GptTrainOptions& options) {
     given.refuse_together("warmup-steps", fmt::format("expected at most the {} of --steps", options.steps));
 }
 
-/// With --plan auto, flags give no layout.
-void read_layout_choice(const Arguments& given, GptTrainOptions& options) {
-  options.plan = given.choice<GptLayoutChoice>(
-      "plan",
-      {{"check", GptLayoutChoice::kCheck}, {"auto", GptLayoutChoice::kAuto}, {"off", GptLayoutChoice::kOff}},
-      options.plan);
-  options.device_memory = given.text("device-memory", options.device_memory);
-  if (given.has("device-memory")) parse_bytes("device-memory", options.device_memory);
-  if (options.plan != GptLayoutChoice::kAuto) return;
-  for (const std::string flag : {"mesh", "sharding", "micro-batch-size", "recompute", "sequence-parallel",
-                                 "pipeline-schedule", "stages-per-rank", "pipeline-cut"}) {
-    if (given.has(flag)) given.refuse_together(flag, "expected it without --plan auto, which chooses it");
-  }
-}
-
 void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
   options.steps = given.integer("steps", kGptCounts, options.steps);
   options.test_every = std::min(given.integer("test-every", kGptCounts, options.test_every), options.steps);
@@ -155,7 +140,10 @@ void read_gpt_training(const Arguments& given, GptTrainOptions& options) {
       {{"ring", GptContextAttention::kRing}, {"all_to_all", GptContextAttention::kAllToAll}},
       options.context_attention);
   read_pipeline(given, options);
-  read_layout_choice(given, options);
+  read_layout_policy(given,
+                     {"mesh", "sharding", "micro-batch-size", "recompute", "sequence-parallel",
+                      "pipeline-schedule", "stages-per-rank", "pipeline-cut"},
+                     options);
   options.early_stopping = given.integer("early-stopping", kGptCountsOrNone, options.early_stopping);
   options.precision = read_precision(given, options.precision);
   options.cuda_graph = given.is_on("cuda-graph");

@@ -121,8 +121,6 @@ NamedValues gpt_training_values(const GptTrainOptions& options) {
           {"recompute", gpt_recompute_name(options.recompute)},
           {"sequence-parallel", options.sequence_parallel},
           {"context-attention", gpt_context_attention_name(options.context_attention)},
-          {"plan", gpt_layout_choice_name(options.plan)},
-          {"device-memory", settings::text(options.device_memory)},
           {"early-stopping", options.early_stopping},
           {"precision", precision_name(options.precision)},
           {"cuda-graph", options.cuda_graph},
@@ -185,7 +183,8 @@ std::vector<Setting> gpt_settings(const GptTrainOptions& options,
                                   const std::map<std::string, Origin>& origins) {
   return settings::with_origins(
       {gpt_data_values(options), gpt_model_values(options), gpt_training_values(options),
-       pipeline_values(options), sample_values(options), run_values(options), strategy_values(options)},
+       pipeline_values(options), layout_policy_values(options), sample_values(options), run_values(options),
+       strategy_values(options)},
       origins);
 }
 

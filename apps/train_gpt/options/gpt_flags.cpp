@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
@@ -143,17 +144,8 @@ std::vector<Flag> gpt_training_flags() {
       pipeline_schedule_flag(),
       stages_per_rank_flag(),
       pipeline_cut_flag(),
-      {"Training", "plan", "NAME",
-       "check refuses a training whose predicted memory a device does not have, before the first step, and "
-       "says "
-       "what would fit. auto chooses the fastest mesh, sharding and micro batches that fit, for CPUs of one "
-       "process. off starts anything",
-       gpt_layout_choice_name(defaults.plan), FlagRole::kOperation},
-      {"Training", "device-memory", "SIZE",
-       "Memory that the training may use on a device, such as 80GiB, for --plan (default: what this machine "
-       "has "
-       "left, divided by the replicas; GPUs are not checked without it)",
-       "", FlagRole::kOperation},
+      layout_policy_flag("mesh, sharding and micro batches"),
+      device_memory_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N tests without a better validation loss; 0 never stops early",
        default_of(defaults.early_stopping)},

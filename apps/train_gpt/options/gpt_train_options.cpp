@@ -16,18 +16,6 @@ std::string gpt_context_attention_name(GptContextAttention attention) {
   return attention == GptContextAttention::kAllToAll ? "all_to_all" : "ring";
 }
 
-std::string gpt_layout_choice_name(GptLayoutChoice choice) {
-  switch (choice) {
-    case GptLayoutChoice::kCheck:
-      return "check";
-    case GptLayoutChoice::kAuto:
-      return "auto";
-    case GptLayoutChoice::kOff:
-      break;
-  }
-  return "off";
-}
-
 std::string gpt_family_name(GptFamily family) {
   return family == GptFamily::kGpt2 ? "gpt2" : "llama";
 }

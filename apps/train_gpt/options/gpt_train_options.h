@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
@@ -20,18 +21,10 @@ enum class GptRecompute { kNothing, kEveryBlock };
 /// The way in which ranks compute attention between their tokens, see ContextMethod.
 enum class GptContextAttention { kRing, kAllToAll };
 
-/// Checks of layouts, or their choice, before the first step.
-enum class GptLayoutChoice {
-  kCheck,  ///< a training that does not fit into the memory is refused
-  kAuto,   ///< the fastest layout that fits is chosen
-  kOff,
-};
-
 /// Return the spelling used in flags and printed configurations.
 std::string gpt_schedule_name(GptSchedule schedule);
 std::string gpt_recompute_name(GptRecompute recompute);
 std::string gpt_context_attention_name(GptContextAttention attention);
-std::string gpt_layout_choice_name(GptLayoutChoice choice);
 std::string gpt_family_name(GptFamily family);
 std::string token_format_name(TokenFormat format);
 
@@ -44,7 +37,7 @@ inline constexpr int64_t kDefaultTestEvery = 50;
 
 /// The model, the data and how to train; the fields that a checkpoint must agree with.
 /// gpt_help_text() explains the flags. 0 and empty stand for values that GptPlan decides.
-struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
+struct GptTrainOptions : StrategyChoice, PipelineChoice, LayoutPolicyChoice, RunChoice {
   std::vector<std::string> data{"generated"};  ///< "generated", or files, folders and patterns
   std::vector<std::string> test_data;          ///< likewise; empty: the last sequences of `data`
   /// Names and facts of the generated language, see GeneratedLanguageOptions. 0: it has none.
@@ -84,8 +77,6 @@ struct GptTrainOptions : StrategyChoice, PipelineChoice, RunChoice {
   bool sequence_parallel =
       false;  ///< each rank of the axis tensor has a shard of the sequence between cut layers
   GptContextAttention context_attention = GptContextAttention::kRing;  ///< along a context axis
-  GptLayoutChoice plan = GptLayoutChoice::kCheck;
-  std::string device_memory;   ///< such as 80GiB; empty: what this machine has left
   int64_t early_stopping = 0;  ///< stop after this many tests without a better loss; 0: never
   PrecisionKind precision = PrecisionKind::kFloat32;
   bool cuda_graph = false;

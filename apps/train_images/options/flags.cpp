@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
@@ -91,6 +92,8 @@ std::vector<Flag> training_flags() {
       pipeline_schedule_flag(),
       stages_per_rank_flag(),
       pipeline_cut_flag(),
+      layout_policy_flag("mesh, sharding and number of pieces"),
+      device_memory_flag(),
       {"Training", "early-stopping", "N",
        "Stop after N epochs without a better validation loss; 0 never stops early",
        number(defaults.early_stopping)},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 
@@ -111,6 +112,12 @@ void read_training(const Arguments& given, TrainOptions& options) {
   options.cudnn_benchmark = !given.is_on("no-cudnn-benchmark");
   options.accumulate_steps = given.integer("accumulate-steps", kCounts, options.accumulate_steps);
   read_pipeline(given, options);
+  read_layout_policy(
+      given, {"mesh", "sharding", "accumulate-steps", "pipeline-schedule", "stages-per-rank", "pipeline-cut"},
+      options);
+  if (options.plan == LayoutPolicy::kAuto && options.per_replica_batch_size > 0)
+    given.refuse_together("per-replica-batch-size",
+                          "expected --global-batch-size with --plan auto, which chooses the replicas");
   options.early_stopping = given.integer("early-stopping", kCountsOrNone, options.early_stopping);
   read_optimizer(given, options);
   read_schedule(given, options);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
@@ -30,7 +31,7 @@ std::string schedule_name(ScheduleKind schedule);
 inline constexpr int64_t kFewSteps = 100;
 
 /// Options of a training run, as given on the command line. train_help_text() explains the flags.
-struct TrainOptions : StrategyChoice, PipelineChoice, RunChoice {
+struct TrainOptions : StrategyChoice, PipelineChoice, LayoutPolicyChoice, RunChoice {
   std::string data = "auto";
   int64_t limit_train = 0;  ///< 0: all examples
   int64_t limit_test = 0;

@@ -2,6 +2,7 @@
 
 #include "lockstep/apps/shared/command_line/configuration_file.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
+#include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
@@ -67,9 +68,10 @@ NamedValues training_values(const TrainOptions& options) {
 }  // namespace
 
 std::vector<Setting> settings_of(const TrainOptions& options, const std::map<std::string, Origin>& origins) {
-  return settings::with_origins({data_values(options), model_values(options), training_values(options),
-                                 pipeline_values(options), run_values(options), strategy_values(options)},
-                                origins);
+  return settings::with_origins(
+      {data_values(options), model_values(options), training_values(options), pipeline_values(options),
+       layout_policy_values(options), run_values(options), strategy_values(options)},
+      origins);
 }
 
 std::vector<Setting> resolved_settings(const ResolvedRun& run) {

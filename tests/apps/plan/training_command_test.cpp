@@ -60,11 +60,13 @@ TEST(TrainingCommand, LeavesDefaultsOut) {
 TEST(TrainingCommand, NamesTheFlagsThatChange) {
   const auto options = parse_plan_command_line({"--devices", "4"}).options;
   const PlannedLayout from{.data = 4};
-  EXPECT_EQ(changed_flags(options.training.global_batch, from, {.shard = 4, .stage = 2, .recomputes = true}),
-            "--mesh shard=4, --sharding 2, --recompute every_block");
-  EXPECT_EQ(changed_flags(options.training.global_batch, from, {.data = 4, .micro_batches = 4}),
+  constexpr auto kGpt = PlannedProgram::kTrainGpt;
+  EXPECT_EQ(
+      changed_flags(kGpt, options.training.global_batch, from, {.shard = 4, .stage = 2, .recomputes = true}),
+      "--mesh shard=4, --sharding 2, --recompute every_block");
+  EXPECT_EQ(changed_flags(kGpt, options.training.global_batch, from, {.data = 4, .micro_batches = 4}),
             "--micro-batch-size 2");
-  EXPECT_EQ(changed_flags(options.training.global_batch, from, from), "");
+  EXPECT_EQ(changed_flags(kGpt, options.training.global_batch, from, from), "");
 }
 
 TEST(PlanReport, HasRowsThatAddUp) {
@@ -75,7 +77,10 @@ TEST(PlanReport, HasRowsThatAddUp) {
                             .buckets = 5,
                             .gathered_units = 6,
                             .communication = 7,
-                            .inputs = 8};
+                            .inputs = 8,
+                            .tables = 9,
+                            .table_state = 10,
+                            .rows = 11};
   double sum = 0;
   for (const auto& [name, bytes] : memory_parts(memory)) sum += bytes;
   EXPECT_EQ(sum, memory.peak());
@@ -89,7 +94,8 @@ TEST(PlanReport, HasRowsThatAddUp) {
                         .optimizer = 8,
                         .gathers = 9,
                         .bubble = 10,
-                        .input = 11};
+                        .input = 11,
+                        .rows = 12};
   sum = 0;
   for (const auto& [name, seconds] : time_parts(time)) sum += seconds;
   EXPECT_EQ(sum, time.seconds());

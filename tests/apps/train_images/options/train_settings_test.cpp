@@ -66,6 +66,8 @@ Words good_values(const Flag& flag) {
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
       {"pipeline-schedule", {"gpipe", "interleaved"}},
       {"pipeline-cut", {"operations", "time"}},
+      {"plan", {"check", "auto", "off"}},
+      {"device-memory", {"80GiB", "512MiB"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
       {"mesh", {"data=2", "data=2,shard=4"}},

@@ -1,0 +1,121 @@
+#include "lockstep/apps/shared/planning/image_parts.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/types.h>
+
+#include <future>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "lockstep/runtime/precision/autocast.h"
+#include "lockstep/training/planning/module_recorder.h"
+#include "lockstep/training/planning/planned_record.h"
+#include "lockstep/training/planning/recorded_memory.h"
+
+namespace lockstep::apps {
+namespace {
+
+/// Leaves the global generator of the CPU as it was, so that a training draws the same numbers with and
+/// without a plan.
+class GeneratorStateGuard {
+ public:
+  GeneratorStateGuard() : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  ~GeneratorStateGuard() {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  GeneratorStateGuard(const GeneratorStateGuard&) = delete;
+  GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
+
+ private:
+  at::Generator generator_;
+  torch::Tensor state_;
+};
+
+/// Large images take long, and are the same to operators when they are few.
+ModuleRecorderOptions recorder_options(int64_t image_size) {
+  constexpr int64_t kLarge = 128;
+  const int64_t fewer = image_size < kLarge ? 4 : 1;
+  return {.fewer_examples = fewer, .more_examples = 2 * fewer, .records_halves = true};
+}
+
+template <typename Model, typename Options>
+RecordedStep record_model(const PlannedImageModel& given, const Options& options) {
+  ModuleRecorder recorder(recorder_options(given.image_size));
+  Model model(options, [&recorder](const ModelPart& part) {
+    return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x) {
+                         return recorder.call(name, function, x);
+                       }};
+  });
+  const auto dtype = given.numbers == PlannedNumbers::kFloat64 ? torch::kDouble : torch::kFloat;
+  model->to(dtype);
+  return recorder.record(
+      *model,
+      [&](int64_t examples) {
+        return std::vector{
+            torch::rand({examples, options.in_channels, given.image_size, given.image_size}, dtype),
+            torch::randint(options.num_classes, {examples})};
+      },
+      [&](const std::vector<torch::Tensor>& batch) {
+        std::optional<AutocastGuard> autocast;
+        if (given.numbers == PlannedNumbers::kMixed) autocast.emplace(torch::kCPU, torch::kBFloat16);
+        const auto logits = model->forward(batch[0]);
+        return torch::cross_entropy_loss(logits, batch[1], {}, at::Reduction::None).mean();
+      });
+}
+
+}  // namespace
+
+RecordedStep record_image_model(const PlannedImageModel& model) {
+  const GeneratorStateGuard guard;
+  // In a thread of its own, whose operators have one thread as those of most replicas.
+  return std::async(std::launch::async,
+                    [&] {
+                      at::set_num_threads(1);
+                      if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
+                        return record_model<MobileNetV2>(model, *mobilenet);
+                      return record_model<SimpleCnn>(model, std::get<SimpleCnnOptions>(model.options));
+                    })
+      .get();
+}
+
+std::vector<double> stage_costs_of(const PlannedImageModel& model) {
+  if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
+    return mobilenet_v2_costs(*mobilenet, model.image_size);
+  return simple_cnn_costs(std::get<SimpleCnnOptions>(model.options));
+}
+
+int64_t states_of(PlannedOptimizer optimizer) {
+  switch (optimizer) {
+    case PlannedOptimizer::kSgd:
+      return 0;
+    case PlannedOptimizer::kMomentum:
+      return 1;
+    case PlannedOptimizer::kAdam:
+    case PlannedOptimizer::kAdamW:
+      break;
+  }
+  return 2;
+}
+
+LayoutPlanner image_planner(const PlannedImageModel& model, const PlannedCluster& cluster,
+                            int64_t global_batch) {
+  RecordedStep record = record_image_model(model);
+  PlannedModel parts = planned_model(record);
+  const auto costs = stage_costs_of(model);
+  for (size_t i = 0; i < costs.size(); ++i) parts.kinds[i].stage_cost = costs[i];
+  const PlannedTraining training{.global_batch = global_batch,
+                                 .parameter_bytes = parameter_bytes(model.numbers),
+                                 .optimizer_states = states_of(model.optimizer)};
+  auto memory = recorded_memory(std::move(record), cluster, training,
+                                {.optimizer = model.optimizer, .stage_costs = costs});
+  return LayoutPlanner(std::move(parts), cluster, training, std::move(memory));
+}
+
+}  // namespace lockstep::apps
