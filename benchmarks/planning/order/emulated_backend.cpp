@@ -19,9 +19,7 @@ class DelayedWork : public c10d::Work {
   DelayedWork(WorkPointer inner, EmulatedDevice& device, std::function<EmulatedDevice::Moment()> end)
       : inner_(std::move(inner)), device_(device), end_(std::move(end)) {}
 
-  bool isCompleted() override {
-    return is_done_ || (inner_->isCompleted() && end() <= EmulatedDevice::Clock::now());
-  }
+  bool isCompleted() override { return is_done_ || (inner_->isCompleted() && end() <= device_.now()); }
   bool isSuccess() const override { return inner_->isSuccess(); }
   std::exception_ptr exception() const override { return inner_->exception(); }
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
@@ -90,8 +88,7 @@ EmulatedGroup::Moment EmulatedGroup::end_of(uint64_t number) {
 }
 
 void EmulatedGroup::send(int from, int to, int stream, double bytes) {
-  const Moment arrives =
-      machines_->links.message(rank_of(from), rank_of(to), bytes, device(from).now());
+  const Moment arrives = machines_->links.message(rank_of(from), rank_of(to), bytes, device(from).now());
   MutexLock lock(mutex_);
   messages_[{from, to, stream}].push_back(arrives);
 }
@@ -189,10 +186,11 @@ WorkPointer EmulatedBackend::send(std::vector<at::Tensor>& tensors, int destinat
 
 WorkPointer EmulatedBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
   const UncountedOperatorsGuard uncounted;
-  return c10::make_intrusive<DelayedWork>(inner_->recv(tensors, source, tag), group_->device(member_),
-                                          [group = group_, source, member = member_, stream = stream_of(tag)] {
-                                            return group->arrival(source, member, stream);
-                                          });
+  return c10::make_intrusive<DelayedWork>(
+      inner_->recv(tensors, source, tag), group_->device(member_),
+      [group = group_, source, member = member_, stream = stream_of(tag)] {
+        return group->arrival(source, member, stream);
+      });
 }
 
 }  // namespace lockstep::benchmarks

@@ -50,9 +50,9 @@ class EmulatedGroup {
   const std::shared_ptr<EmulatedMachines> machines_;
   const std::vector<int> ranks_;
   Mutex mutex_;
-  std::vector<uint64_t> num_joined_ LOCKSTEP_GUARDED_BY(mutex_);      // by member
-  std::vector<Collective> collectives_ LOCKSTEP_GUARDED_BY(mutex_);   // by number
-  Moment free_ LOCKSTEP_GUARDED_BY(mutex_);                           // when the last one ends
+  std::vector<uint64_t> num_joined_ LOCKSTEP_GUARDED_BY(mutex_);     // by member
+  std::vector<Collective> collectives_ LOCKSTEP_GUARDED_BY(mutex_);  // by number
+  Moment free_ LOCKSTEP_GUARDED_BY(mutex_);                          // when the last one ends
   std::map<Way, std::deque<Moment>> messages_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 

@@ -16,7 +16,7 @@ EmulatedDevice::EmulatedDevice(const PlannedCluster& cluster)
       operator_seconds_(cluster.operator_seconds) {}
 
 void EmulatedDevice::compute(double flops, double bytes) {
-  now_ = later(now_, flops / flops_per_second_ + bytes / bytes_per_second_ + operator_seconds_);
+  now_ = later(now_, std::max(flops / flops_per_second_, bytes / bytes_per_second_) + operator_seconds_);
   if (now_ - Clock::now() > kMostAhead) std::this_thread::sleep_until(now_ - kMostAhead / 2);
 }
 
@@ -26,8 +26,8 @@ void EmulatedDevice::wait_until(Moment moment) {
 }
 
 EmulatedDevice::Moment later(EmulatedDevice::Moment moment, double seconds) {
-  return moment + std::chrono::duration_cast<EmulatedDevice::Clock::duration>(
-                      std::chrono::duration<double>(seconds));
+  return moment +
+         std::chrono::duration_cast<EmulatedDevice::Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace lockstep::benchmarks

@@ -6,9 +6,10 @@
 
 namespace lockstep::benchmarks {
 
-/// A device that computes at given rates: an operator takes its floating-point operations at
-/// cluster.flops_per_second, its bytes at bytes_per_second, and operator_seconds. Time passes by sleeping, so
-/// that one machine can emulate more devices than it has cores, as long as they are slower than it is.
+/// A device that computes at given rates: an operator takes operator_seconds, and besides the longer of its
+/// floating-point operations at flops_per_second and its bytes at bytes_per_second (Williams et al.,
+/// "Roofline", 2009). Time passes by sleeping, so that one machine can emulate more devices than it has
+/// cores, as long as they are slower than it is.
 ///
 /// The device has a clock of its own, which goes on with its work and with what it waits for. The host sleeps
 /// until it is a few milliseconds ahead of the clock, as it is ahead of a GPU's stream. If the host is late,

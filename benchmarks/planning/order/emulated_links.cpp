@@ -18,23 +18,24 @@ size_t EmulatedLinks::machine_of(int rank) const {
   return static_cast<size_t>(rank / devices_per_machine_);
 }
 
-/// The next transfer can use the ports while the last steps of this one are under way.
 EmulatedLinks::Moment EmulatedLinks::carry(const Transfer& transfer, const DeviceLink& link,
                                            const std::vector<Moment*>& ports, Moment begin) {
-  for (const Moment* port : ports) begin = std::max(begin, *port);
-  const Moment sent = later(begin, transfer.bytes / link.bytes_per_second);
-  for (Moment* port : ports) *port = sent;
-  return later(sent, transfer.steps * link.latency_seconds);
+  const double alone = transfer.bytes / link.bytes_per_second;
+  double queued = 0;
+  for (Moment* port : ports) {
+    queued = std::max(queued, std::chrono::duration<double>(*port - begin).count());
+    *port = later(std::max(*port, begin), alone);
+  }
+  // With half of the port, it takes twice as long as alone, unless the other transfer ends before.
+  return later(begin, std::min(queued, alone) + alone + transfer.steps * link.latency_seconds);
 }
 
 EmulatedLinks::Moment EmulatedLinks::collective(CollectiveKind kind, const std::vector<int>& ranks,
                                                 double bytes, Moment begin) {
   std::map<size_t, int> machines;  // with the ranks of each
   for (const int rank : ranks) ++machines[machine_of(rank)];
-  const auto most =
-      std::max_element(machines.begin(), machines.end(), [](const auto& a, const auto& b) {
-        return a.second < b.second;
-      });
+  const auto most = std::max_element(machines.begin(), machines.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
   const int local = most->second;
   const int away = static_cast<int>(machines.size());
   const auto all = static_cast<double>(ranks.size());

@@ -13,8 +13,8 @@ namespace lockstep::benchmarks {
 enum class CollectiveKind : uint8_t { kAllReduce, kGather, kScatter, kBroadcast, kExchange };
 
 /// The links of emulated machines. Each device has a port to the others of its machine, and each machine one
-/// to the other machines, which its devices share. A port carries one collective or message at a time, in the
-/// order in which they begin.
+/// to the other machines, which its devices share. A transfer that begins while a port is busy has half of it
+/// until the others have ended.
 ///
 /// Thread-safe.
 class EmulatedLinks {

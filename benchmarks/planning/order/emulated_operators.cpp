@@ -62,6 +62,18 @@ bool allocates_only(std::string_view name) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
 }
 
+/// Returns the share of an attention's products that a causal mask hides in whole blocks.
+double masked_share(std::string_view name, c10::ArrayRef<const c10::IValue> inputs, const Shapes& shapes) {
+  constexpr double kBlock = 64;
+  constexpr std::string_view kForward = "aten::_scaled_dot_product_flash_attention_for_cpu";
+  constexpr size_t kCausal = 4, kCausalOfBackward = 7;
+  if (!name.starts_with(kForward)) return 0;
+  const size_t argument = name == kForward ? kCausal : kCausalOfBackward;
+  if (argument >= inputs.size() || !inputs[argument].isBool() || !inputs[argument].toBool()) return 0;
+  const auto tokens = static_cast<double>(shapes[0][2]);
+  return std::max(0.0, (tokens - kBlock) / (2 * tokens));
+}
+
 std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& function) {
   if (running.device == nullptr || running.num_uncounted > 0) return nullptr;
   const auto schema = function.operator_schema();
@@ -81,7 +93,10 @@ std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& fu
       seen->storages.push_back(storage_of(tensor));
     });
   }
-  if (has_flops) seen->flops = flops_of(name, c10::ArrayRef<c10::IValue>(inputs.data(), inputs.size()), shapes, {});
+  if (has_flops) {
+    const c10::ArrayRef<c10::IValue> arguments(inputs.data(), inputs.size());
+    seen->flops = flops_of(name, arguments, shapes, {}) * (1 - masked_share(name, inputs, shapes));
+  }
   // The result of copy_() and the like is the argument that they write to, which they need not read.
   seen->bytes += written;
   seen->is_whole = has_flops || name == "aten::cat";

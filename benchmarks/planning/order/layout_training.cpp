@@ -76,8 +76,7 @@ Gpt make_gpt(const OrderCase& order_case, const PlannedLayout& layout, const Str
 
 Optimizer make_optimizer(const PlannedTraining& training, const std::vector<torch::Tensor>& parameters) {
   constexpr double kRate = 1e-4;
-  if (training.optimizer_states == 0)
-    return std::make_unique<FusedSgd>(parameters, FusedSgdOptions(kRate));
+  if (training.optimizer_states == 0) return std::make_unique<FusedSgd>(parameters, FusedSgdOptions(kRate));
   return std::make_unique<FusedAdamW>(parameters, FusedAdamWOptions(kRate));
 }
 
@@ -141,9 +140,8 @@ LayoutTraining::LayoutTraining(const OrderCase& order_case, const PlannedLayout&
     };
     strategy->run(step, *models, *optimizers);
     if (!machines) return measurement::seconds_since(begin);
-    const auto last =
-        std::max_element(machines->devices.begin(), machines->devices.end(),
-                         [](const auto& a, const auto& b) { return a.now() < b.now(); });
+    const auto last = std::max_element(machines->devices.begin(), machines->devices.end(),
+                                       [](const auto& a, const auto& b) { return a.now() < b.now(); });
     return std::chrono::duration<double>(last->now() - begin).count();
   };
 }

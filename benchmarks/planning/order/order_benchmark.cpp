@@ -77,8 +77,8 @@ void print_layouts(const std::vector<MeasuredLayout>& layouts) {
 int run(int argc, char** argv) {
   const OrderOptions options = parse_order(argc, argv);
   const auto cases = order_cases();
-  measurement::MarkdownTable table({"case", "ranked first", "planned ms", "measured ms", "fastest",
-                                    "measured ms", "ratio"});
+  measurement::MarkdownTable table(
+      {"case", "ranked first", "planned ms", "measured ms", "fastest", "measured ms", "ratio"});
   std::map<std::string, int> winners;
   int64_t num_near = 0, num_cases = 0;
   for (int64_t number = options.first; number < options.first + options.cases; ++number) {
@@ -111,7 +111,8 @@ int run(int argc, char** argv) {
   }
   std::cout << measurement::today() << ", " << measurement::describe_machine() << "\n\n"
             << table << "\n"
-            << num_near << " of " << num_cases << " plans that are ranked first take at most 10 % longer than "
+            << num_near << " of " << num_cases
+            << " plans that are ranked first take at most 10 % longer than "
             << "the fastest layout. The fastest were";
   const char* between = " ";
   for (const auto& [kind, count] : winners) {

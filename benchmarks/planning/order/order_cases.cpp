@@ -13,11 +13,7 @@ constexpr double kMegabyte = 1e6;
 
 /// A small model, whose products take a hundredth of a second on a real core.
 GptOptions small_gpt(int64_t layers, int64_t width, int64_t length) {
-  return {.vocabulary_size = 64,
-          .max_length = length,
-          .num_layers = layers,
-          .num_heads = 8,
-          .width = width};
+  return {.vocabulary_size = 64, .max_length = length, .num_layers = layers, .num_heads = 8, .width = width};
 }
 
 /// Devices that together compute four billion operations in a second.
@@ -82,7 +78,8 @@ std::vector<OrderCase> order_cases() {
       emulated("4 devices, fast link", small_gpt(6, 64, 32), batches_of(32), devices(4, 1000, 50)),
       emulated("4 devices, slow link", small_gpt(6, 64, 32), batches_of(32), devices(4, 4, 500)),
       emulated("4 devices, medium link", small_gpt(6, 64, 32), batches_of(16), devices(4, 20, 200)),
-      emulated("4 devices, wide layers, 2 examples", small_gpt(3, 128, 32), batches_of(2), devices(4, 200, 50)),
+      emulated("4 devices, wide layers, 2 examples", small_gpt(3, 128, 32), batches_of(2),
+               devices(4, 200, 50)),
       emulated("4 devices, long sequence", small_gpt(3, 64, 512), batches_of(1), devices(4, 100, 50)),
       emulated("4 devices, Adam in 4 MB", small_gpt(6, 64, 32), batches_of(16, 2),
                with_memory(devices(4, 200, 50), 4)),

@@ -45,7 +45,8 @@ std::vector<PlannedChoice> layouts_to_measure(const LayoutPlanner& planner, size
   std::vector<PlannedChoice> all;
   for_each_layout(planner, {}, [&](const PlannedLayout& layout) {
     const auto memory = planner.memory(layout);
-    if (memory.peak() <= planner.cluster().memory_bytes) all.push_back({layout, memory, planner.time(layout)});
+    if (memory.peak() <= planner.cluster().memory_bytes)
+      all.push_back({layout, memory, planner.time(layout)});
   });
   const auto is_before = [](const PlannedChoice& a, const PlannedChoice& b) {
     const double first = a.time.seconds(), second = b.time.seconds();
@@ -65,9 +66,8 @@ std::vector<PlannedChoice> layouts_to_measure(const LayoutPlanner& planner, size
     const bool is_new_way = ways.insert(way_of(layout)).second;
     const bool is_neighbour =
         !is_new_way && way_of(layout) == way_of(first) && neighbours.size() < most / 4 &&
-        (layout.pipeline > 1
-             ? layout.schedule != first.schedule && neighbours.insert(layout.schedule).second
-             : neighbours.insert(std::to_string(layout.micro_batches)).second);
+        (layout.pipeline > 1 ? layout.schedule != first.schedule && neighbours.insert(layout.schedule).second
+                             : neighbours.insert(std::to_string(layout.micro_batches)).second);
     if (is_slow || chosen.size() == most) break;
     if (is_new_kind && num_kinds < (most + 1) / 2) {
       ++num_kinds;

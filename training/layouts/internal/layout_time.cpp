@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_timeline.h"
 #include "lockstep/training/layouts/internal/axis_links.h"
@@ -29,6 +33,10 @@ struct StageSeconds {
 
   double all() const { return forward.seconds() + backward.seconds(); }
 };
+
+bool is_less(const LayoutTime& a, const LayoutTime& b) {
+  return a.seconds() < b.seconds();
+}
 
 void add(LayoutTime& sum, const LayoutTime& other, double times) {
   sum.operators += times * other.operators;
@@ -71,6 +79,9 @@ class StepSeconds {
       seconds.parameters = bytes * elements_on_rank(kind, layout);
       seconds.dense = bytes * dense_elements(kind, layout);
       if (layout.stage == 3 && layout.parts() > 1) seconds.gather = gather_seconds(shards, seconds.dense);
+      if (layout.has_sequence_shards)
+        seconds.summed_backward += kind.vector_sums * sum_seconds(tensor, bytes * kind.vector_elements);
+      seconds.backward += accumulation_seconds(seconds);
       seconds.is_recomputed = layout.recomputes && kind.is_recomputed;
       kinds_.push_back(seconds);
     }
@@ -111,34 +122,85 @@ class StepSeconds {
     return message_seconds(along_axis(cluster_, layout_, PlannedAxis::kPipeline), bytes);
   }
 
-  /// Adds what comes after the micro-batches of a rank: sums that backward does not hide, and the optimizer.
+  /// Adds what comes after the micro-batches of a rank without a pipeline: sums that the last backward does
+  /// not hide, and the optimizer.
   void end_step(const std::vector<StageRange>& ranges, double last_backward, LayoutTime& time) const {
-    double dense = 0, experts = 0;
-    for (const auto& range : ranges) {
-      for (size_t part = range.begin; part < range.end; ++part) {
-        dense += kind(part).dense;
-        experts += kind(part).parameters - kind(part).dense;
-      }
+    const RankBytes bytes = bytes_of(ranges);
+    time.sums = exposed_sums(bytes, last_backward);
+    step_optimizer(bytes, time);
+  }
+
+  /// The same with a pipeline, whose stages sum their gradients once their last backward is done. `ends` are
+  /// the moments of that for each stage of the rank, whose last one is the end of its computing.
+  void end_step_of_stages(const std::vector<StageRange>& ranges, const std::vector<double>& ends,
+                          LayoutTime& time) const {
+    std::vector<size_t> order(ranges.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ends[a] < ends[b]; });
+    double summed = 0, all = 0;
+    for (const size_t stage : order) {
+      const double own = sums_in_buckets(bytes_of({ranges[stage]}));
+      summed = std::max(summed, ends[stage]) + own;
+      all += own;
     }
-    const auto parts = static_cast<double>(layout_.parts());
-    time.sums = exposed_sums(dense, experts, last_backward);
-    if ((layout_.stage == 1 || layout_.stage == 2) && parts > 1)
-      time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), dense);
-    // Parameters are read and written, as is each state; gradients are read.
-    const double touched = 3 + 2 * static_cast<double>(training_.optimizer_states);
-    time.optimizer = touched * (dense / parts + experts) / cluster_.bytes_per_second;
+    time.sums = summed - ends[order.back()];
+    time.sums += (all - std::min(all, time.sums)) * cluster_.taken_share;
+    step_optimizer(bytes_of(ranges), time);
+  }
+
+  /// Adds the least that end_step_of_stages() could, whatever the schedule.
+  void end_step_at_least(const std::vector<StageRange>& ranges, LayoutTime& time) const {
+    time.sums = std::numeric_limits<double>::infinity();
+    for (const auto& range : ranges) time.sums = std::min(time.sums, sums_in_buckets(bytes_of({range})));
+    step_optimizer(bytes_of(ranges), time);
   }
 
  private:
+  /// Of the parameters of a rank.
+  struct RankBytes {
+    double dense = 0;
+    double experts = 0;
+  };
+
   const KindSeconds& kind(size_t part) const { return kinds_[model_.parts[part]]; }
+
+  RankBytes bytes_of(const std::vector<StageRange>& ranges) const {
+    RankBytes bytes;
+    for (const auto& range : ranges) {
+      for (size_t part = range.begin; part < range.end; ++part) {
+        bytes.dense += kind(part).dense;
+        bytes.experts += kind(part).parameters - kind(part).dense;
+      }
+    }
+    return bytes;
+  }
+
+  /// Adds the optimizer's step, and gathering what it has stepped.
+  void step_optimizer(const RankBytes& bytes, LayoutTime& time) const {
+    const auto parts = static_cast<double>(layout_.parts());
+    if ((layout_.stage == 1 || layout_.stage == 2) && parts > 1)
+      time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), bytes.dense);
+    // Parameters are read and written, as is each state; gradients are read.
+    const double touched = 3 + 2 * static_cast<double>(training_.optimizer_states);
+    time.optimizer = touched * (bytes.dense / parts + bytes.experts) / cluster_.bytes_per_second;
+  }
 
   double seconds_of(const PlannedWork& work) const {
     const auto on_rank = [&](const CutAmount& amount) {
       return tokens_ * amount.on_rank(layout_.tensor, layout_.has_sequence_shards);
     };
     const double bytes = on_rank(work.bytes) + work.fixed_bytes.on_rank(layout_.tensor, false);
-    return on_rank(work.flops) / cluster_.flops_per_second + bytes / cluster_.bytes_per_second +
-           work.operators * cluster_.operator_seconds;
+    return (on_rank(work.flops) - on_rank(work.skipped_flops)) / cluster_.flops_per_second +
+           bytes / cluster_.bytes_per_second + work.operators * cluster_.operator_seconds;
+  }
+
+  /// Of adding the gradients of a micro-batch to those of the ones before it, as a mean over all of them.
+  double accumulation_seconds(const KindSeconds& kind) const {
+    constexpr double kTouched = 3;  // two are read, and one is written
+    const auto micro_batches = static_cast<double>(layout_.micro_batches);
+    const double divided = layout_.stage == 3 ? static_cast<double>(layout_.parts()) : 1;
+    const double bytes = kind.dense / divided + kind.parameters - kind.dense;
+    return (micro_batches - 1) / micro_batches * kTouched * bytes / cluster_.bytes_per_second;
   }
 
   /// Adds the part of communication that is not hidden behind computing for `hiding` seconds.
@@ -164,15 +226,25 @@ class StepSeconds {
     stage.backward.units += to_sum;
   }
 
+  double num_buckets(const RankBytes& bytes) const {
+    return std::ceil((bytes.dense + bytes.experts) / static_cast<double>(training_.bucket_bytes));
+  }
+
+  /// Of all sums of the gradients, one bucket after the other.
+  double sums_in_buckets(const RankBytes& bytes) const {
+    const double buckets = num_buckets(bytes);
+    return buckets == 0
+               ? 0
+               : buckets * (sums_of(bytes.dense / buckets) + sums_of_experts(bytes.experts / buckets));
+  }
+
   /// Returns how long the sums of a rank's gradients take after backward, whose buckets come evenly while it
   /// takes `backward` seconds.
-  double exposed_sums(double dense, double experts, double backward) const {
-    if (dense + experts <= 0) return 0;
-    const auto bucket_bytes = static_cast<double>(training_.bucket_bytes);
-    const double buckets = std::ceil((dense + experts) / bucket_bytes);
-    const double each = sums_of(dense / buckets) + sums_of_experts(experts / buckets);
-    const double all = buckets * each;
-    const double last = std::max(backward / buckets + all, backward + each) - backward;
+  double exposed_sums(const RankBytes& bytes, double backward) const {
+    const double buckets = num_buckets(bytes);
+    if (buckets == 0) return 0;
+    const double all = sums_in_buckets(bytes);
+    const double last = std::max(backward / buckets + all, backward + all / buckets) - backward;
     return std::max(last, all * cluster_.taken_share);
   }
 
@@ -228,9 +300,11 @@ double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t
   return seconds;
 }
 
-double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vector<StageRange>>& stages,
-                         const std::vector<std::vector<StageSeconds>>& seconds, double transfer,
-                         double busiest, StagePlans& plans) {
+/// Returns when each rank's stages have done their last backward.
+std::vector<std::vector<double>> simulated_ends(const PlannedLayout& layout,
+                                                const std::vector<std::vector<StageRange>>& stages,
+                                                const std::vector<std::vector<StageSeconds>>& seconds,
+                                                double transfer, double busiest, StagePlans& plans) {
   // More micro-batches than it takes to get going only repeat the busiest rank's.
   const int64_t micro_batches = std::min(layout.micro_batches, steady_micro_batches(layout));
   PipelineTimes times{.stages = std::vector<PipelineStageTimes>(static_cast<size_t>(layout.stages())),
@@ -245,8 +319,51 @@ double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vec
       stage.backward_weights = own.is_halved ? backward / 2 : 0;
     }
   }
-  const double simulated = simulate_pipeline(plans.schedule(layout, micro_batches), times).seconds();
-  return simulated + static_cast<double>(layout.micro_batches - micro_batches) * busiest;
+  const auto timeline = simulate_pipeline(plans.schedule(layout, micro_batches), times);
+  const double repeated = static_cast<double>(layout.micro_batches - micro_batches) * busiest;
+  std::vector<std::vector<double>> ends(stages.size());
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    for (const auto& range : stages[rank]) {
+      double& end = ends[rank].emplace_back(0);
+      for (const auto& timed : timeline.ranks[rank])
+        if (timed.action.stage == range.stage && is_computation(timed.action.op)) end = timed.end + repeated;
+    }
+  }
+  return ends;
+}
+
+/// Of a pipeline: the rank that is done last.
+LayoutTime predict_pipeline(const StepSeconds& step, const PlannedLayout& layout,
+                            const std::vector<std::vector<StageRange>>& stages,
+                            const std::vector<std::vector<StageSeconds>>& seconds,
+                            std::vector<LayoutTime> ranks, StagePlans& plans) {
+  double busiest = 0;
+  for (const auto& rank : ranks) busiest = std::max(busiest, rank.seconds());
+  const auto ends = simulated_ends(layout, stages, seconds, step.transfer_seconds(),
+                                   busiest / static_cast<double>(layout.micro_batches), plans);
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    const double end = *std::max_element(ends[rank].begin(), ends[rank].end());
+    ranks[rank].bubble = std::max(0.0, end - ranks[rank].seconds());
+    step.end_step_of_stages(stages[rank], ends[rank], ranks[rank]);
+  }
+  return *std::max_element(ranks.begin(), ranks.end(), is_less);
+}
+
+/// Returns a lower bound of it without a simulation.
+LayoutTime least_of_pipeline(const StepSeconds& step, const PlannedLayout& layout,
+                             const std::vector<std::vector<StageRange>>& stages,
+                             const std::vector<std::vector<StageSeconds>>& seconds,
+                             std::vector<LayoutTime> ranks) {
+  const bool is_split = layout.schedule.starts_with("zb");
+  const double transfer = step.transfer_seconds();
+  double all = 0;  // until the first rank, to which the gradients come last, has computed
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    all = std::max(all, ranks[rank].seconds() + least_waiting(seconds, rank, transfer, is_split));
+    ranks[rank].bubble = least_waiting(seconds, rank, transfer, /*is_split=*/true);
+    step.end_step_at_least(stages[rank], ranks[rank]);
+  }
+  ranks[0].bubble = all - (ranks[0].seconds() - ranks[0].sums - ranks[0].gathers - ranks[0].optimizer);
+  return *std::max_element(ranks.begin(), ranks.end(), is_less);
 }
 
 }  // namespace
@@ -257,39 +374,23 @@ LayoutTime predict_layout_time(const PlannedModel& model, const PlannedCluster& 
   const StepSeconds step(model, cluster, training, layout);
   const auto& stages = plans.stages(model, layout);
   const auto micro_batches = static_cast<double>(layout.micro_batches);
-  const double transfer = step.transfer_seconds();
   std::vector<std::vector<StageSeconds>> seconds(stages.size());
   std::vector<LayoutTime> ranks(stages.size());
-  size_t busiest = 0;
-  LayoutTime after;  // of the rank that takes longest once its micro-batches are done
   for (size_t rank = 0; rank < stages.size(); ++rank) {
-    double last_backward = 0;
     for (const auto& range : stages[rank]) {
       const auto& stage = seconds[rank].emplace_back(step.of_stage(range));
       add(ranks[rank], stage.forward, micro_batches);
       add(ranks[rank], stage.backward, micro_batches);
-      last_backward += stage.backward.seconds();
     }
-    if (ranks[rank].seconds() > ranks[busiest].seconds()) busiest = rank;
-    LayoutTime own;
-    step.end_step(stages[rank], last_backward, own);
-    if (own.seconds() > after.seconds()) after = own;
   }
-  LayoutTime time = ranks[busiest];
-  const double busy = time.seconds();
-  if (layout.pipeline > 1 && is_bound) {
-    const bool is_split = layout.schedule.starts_with("zb");
-    for (size_t rank = 0; rank < stages.size(); ++rank) {
-      const double least = ranks[rank].seconds() + least_waiting(seconds, rank, transfer, is_split);
-      time.bubble = std::max(time.bubble, least - busy);
-    }
-  } else if (layout.pipeline > 1) {
-    const double all = simulated_seconds(layout, stages, seconds, transfer, busy / micro_batches, plans);
-    time.bubble = std::max(0.0, all - busy);
+  LayoutTime time = ranks[0];
+  if (layout.pipeline == 1) {
+    step.end_step(stages[0], seconds[0][0].backward.seconds(), time);
+  } else if (is_bound) {
+    time = least_of_pipeline(step, layout, stages, seconds, std::move(ranks));
+  } else {
+    time = predict_pipeline(step, layout, stages, seconds, std::move(ranks), plans);
   }
-  time.sums = after.sums;
-  time.gathers = after.gathers;
-  time.optimizer = after.optimizer;
   const double input = static_cast<double>(training.global_batch) / cluster.examples_per_second;
   time.input = std::max(0.0, input - time.seconds());
   return time;
