@@ -54,6 +54,7 @@ struct PlannedPart {
   bool is_recomputed = false;  ///< if a layout computes again
   double summed_forward = 0;   ///< bytes that ranks along an axis "tensor" sum up in forward
   double summed_backward = 0;  ///< and in backward
+  double sums = 1;             ///< one after the other, in each direction that has any
   /// Vectors, such as gradients of a norm, that ranks with shards of the sequence sum up in backward besides,
   /// one by one, and the elements of one.
   double vector_sums = 0;

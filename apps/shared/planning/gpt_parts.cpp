@@ -78,6 +78,7 @@ class GptParts {
     part.backward_extra.between += tokens_ * wide_ * width_;  // the gradient of the block's result
     part.summed_forward = 2 * tokens_ * narrow_ * width_;
     part.summed_backward = 2 * tokens_ * narrow_ * width_;
+    part.sums = 2;
     const auto counts = is_llama_norm_ ? OperatorCounts{27, 52} : OperatorCounts{10, 21};
     part.forward.operators += counts.forward;
     part.backward.operators += counts.backward;

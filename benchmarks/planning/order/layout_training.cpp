@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "lockstep/apps/shared/strategy_choice/sharded_parts.h"
-#include "lockstep/benchmarks/planning/order/emulated_channel.h"
-#include "lockstep/benchmarks/planning/order/emulated_operators.h"
+#include "lockstep/benchmarks/emulation/emulated_channel.h"
+#include "lockstep/benchmarks/emulation/emulated_operators.h"
 #include "lockstep/measurement/seconds_since.h"
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"

@@ -91,12 +91,12 @@ std::vector<OrderCase> order_cases() {
       emulated("2 machines with 4 devices", small_gpt(6, 64, 32), batches_of(16),
                on_machines(devices(8, 500, 50), 2, 10, 500)),
       emulated("8 devices, 4 examples", small_gpt(6, 64, 64), batches_of(4), devices(8, 200, 50)),
-      real("this machine, 6 layers of 256", small_gpt(6, 256, 128), 16),
-      real("this machine, 2 layers of 512", small_gpt(2, 512, 64), 8),
-      real("this machine, 12 layers of 128", small_gpt(12, 128, 64), 32),
-      real("this machine, 1 example", small_gpt(4, 256, 256), 1),
-      real("this machine, 4 examples in 100 MB", small_gpt(6, 256, 128), 16, 100),
-      real("this machine in 60 MB", small_gpt(6, 256, 128), 16, 60),
+      real("this machine, 4 layers of 128", small_gpt(4, 128, 64), 16),
+      real("this machine, 2 layers of 256, 8 examples", small_gpt(2, 256, 64), 8),
+      real("this machine, 12 layers of 64", small_gpt(12, 64, 64), 16),
+      real("this machine, 1 example", small_gpt(4, 128, 256), 1),
+      real("this machine in 20 MB", small_gpt(4, 128, 64), 16, 20),
+      real("this machine in 14 MB", small_gpt(4, 128, 64), 16, 14),
   };
 }
 

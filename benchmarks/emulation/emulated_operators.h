@@ -2,7 +2,7 @@
 
 #include <ATen/record_function.h>
 
-#include "lockstep/benchmarks/planning/order/emulated_device.h"
+#include "lockstep/benchmarks/emulation/emulated_device.h"
 
 namespace lockstep::benchmarks {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/benchmarks/planning/order/emulated_device.h"
+#include "lockstep/benchmarks/emulation/emulated_device.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/training/layouts/planned_layout.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/benchmarks/planning/order/emulated_links.h"
+#include "lockstep/benchmarks/emulation/emulated_links.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
 namespace lockstep::benchmarks {

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/planning/order/emulated_operators.h"
+#include "lockstep/benchmarks/emulation/emulated_operators.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>

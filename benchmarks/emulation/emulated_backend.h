@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/benchmarks/planning/order/emulated_links.h"
+#include "lockstep/benchmarks/emulation/emulated_links.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/runtime/collectives/collective_label.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/planning/order/emulated_links.h"
+#include "lockstep/benchmarks/emulation/emulated_links.h"
 
 #include <algorithm>
 #include <map>

@@ -1,10 +1,10 @@
-#include "lockstep/benchmarks/planning/order/emulated_channel.h"
+#include "lockstep/benchmarks/emulation/emulated_channel.h"
 
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "lockstep/benchmarks/planning/order/emulated_backend.h"
+#include "lockstep/benchmarks/emulation/emulated_backend.h"
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/local_backend.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/planning/order/emulated_backend.h"
+#include "lockstep/benchmarks/emulation/emulated_backend.h"
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -6,7 +6,7 @@
 #include <functional>
 #include <tuple>
 
-#include "lockstep/benchmarks/planning/order/emulated_operators.h"
+#include "lockstep/benchmarks/emulation/emulated_operators.h"
 
 namespace lockstep::benchmarks {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/benchmarks/planning/order/emulated_device.h"
+#include "lockstep/benchmarks/emulation/emulated_device.h"
 
 #include <algorithm>
 #include <thread>
