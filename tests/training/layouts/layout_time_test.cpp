@@ -188,6 +188,22 @@ TEST(LayoutTime, SumsTheGradientsOfAStageAfterItsLastBackward) {
     EXPECT_LE(planner->least_seconds(layout), planner->time(layout).seconds() + 1e-9);
 }
 
+// 100 elements of 4 bytes are read and written once, if replicas sum them.
+TEST(LayoutTime, CopiesGradientsToBuckets) {
+  PlannedModel model = model_of_work(1);
+  model.kinds[0].elements.whole = 100;
+  PlannedCluster cluster = slow_devices(2);
+  cluster.bytes_per_second = 10;
+  const LayoutPlanner replicas(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(replicas.time({.data = 2}).sums, 2 * 400 / 10.0, 1e-9);
+  const auto units = replicas.time({.shard = 2, .stage = 3});
+  EXPECT_NEAR(units.sums, 0, 1e-9);
+  EXPECT_NEAR(units.operators, 3 + 2 * 400 / 10.0, 1e-9);
+  cluster.devices = 1;
+  const LayoutPlanner alone(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(alone.time({}).sums, 0, 1e-9);
+}
+
 /// What a device waits for if it gathers one unit ahead, and a link carries one thing at a time, step by
 /// step.
 double waits_of_units(int units, double forward, double backward, double gather) {

@@ -47,6 +47,7 @@ StepSeconds::StepSeconds(const PlannedModel& model, const PlannedCluster& cluste
     if (layout.has_sequence_shards)
       seconds.summed_backward += kind.vector_sums * sum_seconds(tensor, bytes * kind.vector_elements);
     seconds.backward += accumulation_seconds(seconds);
+    if (has_units()) seconds.backward += packing_seconds(seconds.dense);
     seconds.is_recomputed = layout.recomputes && kind.is_recomputed;
     kinds_.push_back(seconds);
   }
@@ -125,7 +126,7 @@ void StepSeconds::end_step(const StageRange& all, double last_backward, LayoutTi
   } else {
     time.sums = exposed_sums(bytes, last_backward);
   }
-  step_optimizer(bytes, time);
+  end_gradients(bytes, time);
 }
 
 void StepSeconds::end_step_of_stages(const std::vector<StageRange>& ranges, const std::vector<double>& ends,
@@ -141,13 +142,13 @@ void StepSeconds::end_step_of_stages(const std::vector<StageRange>& ranges, cons
   }
   time.sums = summed - ends[order.back()];
   time.sums += (all - std::min(all, time.sums)) * cluster_.taken_share;
-  step_optimizer(bytes_of(ranges), time);
+  end_gradients(bytes_of(ranges), time);
 }
 
 void StepSeconds::end_step_at_least(const std::vector<StageRange>& ranges, LayoutTime& time) const {
   time.sums = std::numeric_limits<double>::infinity();
   for (const auto& range : ranges) time.sums = std::min(time.sums, sums_in_buckets(bytes_of({range})));
-  step_optimizer(bytes_of(ranges), time);
+  end_gradients(bytes_of(ranges), time);
 }
 
 StepSeconds::RankBytes StepSeconds::bytes_of(const std::vector<StageRange>& ranges) const {
@@ -161,9 +162,12 @@ StepSeconds::RankBytes StepSeconds::bytes_of(const std::vector<StageRange>& rang
   return bytes;
 }
 
-/// Adds the optimizer's step, and gathering what it has stepped.
-void StepSeconds::step_optimizer(const RankBytes& bytes, LayoutTime& time) const {
+/// Adds copies of gradients to buckets, the optimizer's step, and gathering what it has stepped.
+void StepSeconds::end_gradients(const RankBytes& bytes, LayoutTime& time) const {
   const auto parts = static_cast<double>(layout_.parts());
+  // Those of units are copied in backward.
+  if (layout_.replicas() * layout_.context > 1)
+    time.sums += packing_seconds(bytes.experts + (has_units() ? 0 : bytes.dense));
   if ((layout_.stage == 1 || layout_.stage == 2) && parts > 1)
     time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), bytes.dense);
   // Parameters are read and written, as is each state; gradients are read.
@@ -178,6 +182,11 @@ double StepSeconds::seconds_of(const PlannedWork& work) const {
   const double bytes = on_rank(work.bytes) + work.fixed_bytes.on_rank(layout_.tensor, false);
   return (on_rank(work.flops) - on_rank(work.skipped_flops)) / cluster_.flops_per_second +
          bytes / cluster_.bytes_per_second + work.operators * cluster_.operator_seconds;
+}
+
+/// Of copying gradients to where they are summed.
+double StepSeconds::packing_seconds(double bytes) const {
+  return 2 * bytes / cluster_.bytes_per_second;
 }
 
 /// Of adding the gradients of a micro-batch to those of the ones before it, as a mean over all of them.
@@ -206,7 +215,11 @@ double StepSeconds::exposed_sums(const RankBytes& bytes, double backward) const 
   const double buckets = num_buckets(bytes);
   if (buckets == 0) return 0;
   const double all = sums_in_buckets(bytes);
-  const double last = std::max(backward / buckets + all, backward + all / buckets) - backward;
+  // In stage 2, ranks with the same part add theirs up once the next bucket leaves.
+  const bool has_two_sums =
+      layout_.stage == 2 && layout_.parts() > 1 && layout_.replicas() * layout_.context > layout_.parts();
+  const double late = std::min(buckets, has_two_sums ? 2.0 : 1.0);
+  const double last = std::max(late * backward / buckets + all, backward + late * all / buckets) - backward;
   return std::max(last, all * cluster_.taken_share);
 }
 

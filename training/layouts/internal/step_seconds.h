@@ -61,11 +61,12 @@ class StepSeconds {
   const KindSeconds& kind(size_t part) const { return kinds_[model_.parts[part]]; }
   bool has_units() const { return layout_.stage == 3 && layout_.parts() > 1; }
   double seconds_of(const PlannedWork& work) const;
+  double packing_seconds(double bytes) const;
   double accumulation_seconds(const KindSeconds& kind) const;
   std::vector<UnitSeconds> units_of(const StageRange& range) const;
   double exposed_units(double waited, double seconds) const;
   RankBytes bytes_of(const std::vector<StageRange>& ranges) const;
-  void step_optimizer(const RankBytes& bytes, LayoutTime& time) const;
+  void end_gradients(const RankBytes& bytes, LayoutTime& time) const;
   double num_buckets(const RankBytes& bytes) const;
   double sums_in_buckets(const RankBytes& bytes) const;
   double exposed_sums(const RankBytes& bytes, double backward) const;
