@@ -125,10 +125,10 @@ std::vector<Flag> machine_flags() {
        "200Gbit/s"},
       {"Machine", "link-latency", "TIME", "Time of a message between machines, besides its bytes", "10us"},
       {"Machine", "link-within", "RATE",
-       "Rate between two devices of a machine (default: of this machine, a quarter of --memory-bandwidth; of "
-       "others 200GB/s)"},
-      {"Machine", "link-within-latency", "TIME", "Time of a message within a machine, besides its bytes",
-       "5us"},
+       "Rate between two devices of a machine (default: measured here; of other machines 200GB/s)"},
+      {"Machine", "link-within-latency", "TIME",
+       "Time of a message within a machine, besides its bytes (default: measured here; of other machines "
+       "5us)"},
   };
 }
 

@@ -64,8 +64,9 @@ void read_machine(const Arguments& given, PlanOptions& options) {
   cluster.between = {
       quantity_of(given, "link-latency", parse_seconds, kMachineLatency),
       quantity_of(given, "link", parse_byte_rate, kLink) * static_cast<double>(cluster.devices_per_machine)};
-  cluster.within = {quantity_of(given, "link-within-latency", parse_seconds, kLocalLatency),
-                    quantity_of(given, "link-within", parse_byte_rate, options.is_here ? 0 : kLocalLink)};
+  cluster.within = {
+      quantity_of(given, "link-within-latency", parse_seconds, options.is_here ? 0 : kLocalLatency),
+      quantity_of(given, "link-within", parse_byte_rate, options.is_here ? 0 : kLocalLink)};
   cluster.bytes_per_second =
       quantity_of(given, "memory-bandwidth", parse_byte_rate, options.is_here ? 0 : kBandwidth);
   cluster.operator_seconds =

@@ -48,6 +48,7 @@ QUICK = {
     "exchange_benchmark": {"--processes": "2", "--kibibytes": "4", "--pairs": "6"},
     "experts_benchmark": {"--pairs": "6"},
     "pipeline_benchmark": {"--milliseconds": "2"},
+    "planning_order_benchmark": {"--first": "2", "--cases": "1", "--layouts": "3", "--steps": "1"},
 }
 # Only lowered.
 LONGEST = {"train_images": {"--steps-per-epoch": "2"}}

@@ -22,7 +22,9 @@ struct CutAmount {
 
 /// The work of a device for a part of a model, forward or backward.
 struct PlannedWork {
-  CutAmount flops{};        ///< of matrix products, convolutions and attention, for an example
+  CutAmount flops{};  ///< of matrix products, convolutions and attention, for an example
+  CutAmount
+      skipped_flops{};      ///< of these, products of causal attention that kernels skip: the mask hides them
   CutAmount bytes{};        ///< that all other operators read and write, for an example
   CutAmount fixed_bytes{};  ///< the same, whatever the examples, such as weights that are cast
   double operators = 0;     ///< how many are called, whatever the examples
@@ -52,6 +54,11 @@ struct PlannedPart {
   bool is_recomputed = false;  ///< if a layout computes again
   double summed_forward = 0;   ///< bytes that ranks along an axis "tensor" sum up in forward
   double summed_backward = 0;  ///< and in backward
+  double sums = 1;             ///< one after the other, in each direction that has any
+  /// Vectors, such as gradients of a norm, that ranks with shards of the sequence sum up in backward besides,
+  /// one by one, and the elements of one.
+  double vector_sums = 0;
+  double vector_elements = 0;
   double keys_and_values = 0;  ///< bytes that ranks along an axis "context" pass on to each other
   double routed = 0;           ///< bytes of tokens on their way to their experts
 };

@@ -78,6 +78,7 @@ class GptParts {
     part.backward_extra.between += tokens_ * wide_ * width_;  // the gradient of the block's result
     part.summed_forward = 2 * tokens_ * narrow_ * width_;
     part.summed_backward = 2 * tokens_ * narrow_ * width_;
+    part.sums = 2;
     const auto counts = is_llama_norm_ ? OperatorCounts{27, 52} : OperatorCounts{10, 21};
     part.forward.operators += counts.forward;
     part.backward.operators += counts.backward;
@@ -132,12 +133,20 @@ class GptParts {
     const double bias = options_.has_attention_bias ? 1 : 0;
     add_parameters(part, projected * width_, bias * projected, 0);
     add_parameters(part, queries_ * width_, 0, bias * width_);
+    part.vector_sums += bias;
     add_product(part, projected * width_);
     add_product(part, queries_ * width_);
     // Queries with keys, and weights with values; backward has five such products.
     const double attended = tokens_ * tokens_ * queries_;
     part.forward.flops.cut += 4 * attended;
     part.backward.flops.cut += 10 * attended;
+    // A token attends to those before it, and fused kernels skip blocks of tokens that come later.
+    constexpr double kBlock = 64;
+    const double skipped = std::max(0.0, (tokens_ - kBlock) / (2 * tokens_));
+    if (options_.attention_dropout == 0) {
+      part.forward.skipped_flops.cut += skipped * 4 * attended;
+      part.backward.skipped_flops.cut += skipped * 10 * attended;
+    }
     part.saved.cut += tokens_ * (narrow_ * (projected + queries_) + wide_ * heads_);
     part.split_extra.cut += tokens_ * narrow_ * projected;
     part.split_extra.between += tokens_ * narrow_ * width_;
@@ -155,6 +164,7 @@ class GptParts {
     for (int i = 1; i < static_cast<int>(matrices); ++i)
       add_parameters(part, hidden_ * width_, bias * hidden_, 0);
     add_parameters(part, hidden_ * width_, 0, bias * width_);
+    part.vector_sums += bias;
     for (int i = 0; i < static_cast<int>(matrices); ++i) add_product(part, hidden_ * width_);
     const double hidden = tokens_ * narrow_ * hidden_;
     part.saved.cut += (is_gated_ ? 4 : 2) * hidden;
@@ -195,6 +205,8 @@ class GptParts {
   void add_norms(PlannedPart& part, double norms) const {
     const double biases = is_llama_norm_ ? 1 : 2;
     part.elements.whole += norms * biases * width_;
+    part.vector_sums += norms;
+    part.vector_elements = width_;
     part.saved.whole += norms * tokens_ * narrow_ * width_;
     part.saved.between += norms * tokens_ * wide_ * (is_llama_norm_ ? width_ + 1 : 2);
     part.forward.bytes.between += norms * tokens_ * wide_ * (is_llama_norm_ ? 6 : 2) * width_;

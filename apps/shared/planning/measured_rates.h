@@ -6,9 +6,8 @@
 namespace lockstep::apps {
 
 /// Fills in what is 0 in `cluster`: rates of this machine's CPU, as each of its devices has them while all of
-/// them work. Takes about a second, in which the machine should do nothing else. Replicas are threads, so
-/// that their messages are copies in memory: a byte that is sent is read, written, and read and written once
-/// more to be added.
+/// them work, and the latency and bandwidth of sums between replicas, which are threads. Takes about two
+/// seconds, in which the machine should do nothing else.
 void measure_rates(PlannedNumbers numbers, PlannedCluster& cluster);
 
 /// Returns the bytes of memory that this machine has left.

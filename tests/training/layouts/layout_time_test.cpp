@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_timeline.h"
@@ -154,12 +155,111 @@ TEST(LayoutTime, AddsOperatorsMovedBytesAndTheOptimizer) {
   cluster.operator_seconds = 0.5;
   const LayoutPlanner planner(model, cluster, {.global_batch = 6});
   const auto time = planner.time({.micro_batches = 2});
-  EXPECT_NEAR(time.operators, 2 * (3 * 3 + 3 * 3.0 + 0.7 + 4 * 0.5), 1e-9);
+  // The gradients of the second micro-batch are added to those of the first: two are read, one is written.
+  EXPECT_NEAR(time.operators, 2 * (3 * 3 + 3 * 3.0 + 0.7 + 4 * 0.5) + 3 * 100 * 4 / 10.0, 1e-9);
   EXPECT_NEAR(time.optimizer, 100 * 4 * (3 + 2 * 2) / 10.0, 1e-9);
   // Input of 6 examples at 0.1 a second takes a minute.
   cluster.examples_per_second = 0.1;
   const LayoutPlanner waiting(model, cluster, {.global_batch = 6});
   EXPECT_NEAR(waiting.time({.micro_batches = 2}).seconds(), 60, std::max(0.0, time.seconds() - 60) + 1e-6);
+}
+
+// By hand, on 2 ranks of a pipeline with 2 replicas each: 1F1B of one micro-batch takes 1 + 1 forward and 2 +
+// 2 backward. The last rank is done after 4 seconds and the first one after 6, and only then sums.
+TEST(LayoutTime, SumsTheGradientsOfAStageAfterItsLastBackward) {
+  PlannedModel model = model_of_work(2);
+  model.kinds.push_back(model.kinds[0]);
+  model.parts = {0, 1};
+  for (auto& kind : model.kinds) kind.stage_cost = 1;
+  PlannedCluster cluster = slow_devices(4);
+  cluster.devices_per_machine = 4;
+  cluster.within = {.latency_seconds = 0, .bytes_per_second = 4};
+  const PlannedLayout layout{.data = 2, .pipeline = 2};
+  // The last rank's 10 elements of 4 bytes take 10 s, and the first one's take 1 s.
+  model.kinds[0].elements.whole = 1;
+  model.kinds[1].elements.whole = 10;
+  const LayoutPlanner large_last(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(large_last.time(layout).seconds(), 4 + 10, 1e-6);
+  EXPECT_NEAR(large_last.time(layout).sums, 10, 1e-6);
+  std::swap(model.kinds[0].elements, model.kinds[1].elements);
+  const LayoutPlanner large_first(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(large_first.time(layout).seconds(), 6 + 10, 1e-6);
+  for (const auto* planner : {&large_last, &large_first})
+    EXPECT_LE(planner->least_seconds(layout), planner->time(layout).seconds() + 1e-9);
+}
+
+// 100 elements of 4 bytes are read and written once, if replicas sum them.
+TEST(LayoutTime, CopiesGradientsToBuckets) {
+  PlannedModel model = model_of_work(1);
+  model.kinds[0].elements.whole = 100;
+  PlannedCluster cluster = slow_devices(2);
+  cluster.bytes_per_second = 10;
+  const LayoutPlanner replicas(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(replicas.time({.data = 2}).sums, 2 * 400 / 10.0, 1e-9);
+  const auto units = replicas.time({.shard = 2, .stage = 3});
+  EXPECT_NEAR(units.sums, 0, 1e-9);
+  EXPECT_NEAR(units.operators, 3 + 2 * 400 / 10.0, 1e-9);
+  cluster.devices = 1;
+  const LayoutPlanner alone(model, cluster, {.global_batch = 2});
+  EXPECT_NEAR(alone.time({}).sums, 0, 1e-9);
+}
+
+/// What a device waits for if it gathers one unit ahead, and a link carries one thing at a time, step by
+/// step.
+double waits_of_units(int units, double forward, double backward, double gather) {
+  double now = gather;  // of the first one
+  for (int i = 0; i < units; ++i) {
+    const double begin = now;
+    now += forward;
+    if (i + 1 < units) now = std::max(now, begin + gather);
+  }
+  double link = now;
+  for (int i = units - 1; i >= 0; --i) {
+    double gathered = now;
+    if (i > 0) gathered = link = std::max(link, now) + gather;
+    now += backward;
+    link = std::max(link, now) + gather;
+    now = i > 0 ? std::max(now, gathered) : std::max(now, link);
+  }
+  return now - units * (forward + backward);
+}
+
+TEST(LayoutTime, HidesUnitsAsFarAsTheLinkCarriesThem) {
+  PlannedModel model = model_of_work(6);
+  for (auto& kind : model.kinds) kind.elements.whole = 20;
+  for (const double rate : {1e6, 80.0, 40.0, 25.0, 20.0, 8.0}) {
+    PlannedCluster cluster = slow_devices(2);
+    cluster.devices_per_machine = 2;
+    cluster.within = {.latency_seconds = 0.01, .bytes_per_second = rate};
+    const LayoutPlanner planner(model, cluster, {.global_batch = 2});
+    const double gather = 0.01 + 40 / rate;  // half of 80 bytes
+    EXPECT_NEAR(planner.time({.shard = 2, .stage = 3}).units, waits_of_units(6, 1, 2, gather), 1e-9) << rate;
+  }
+}
+
+// Products of causal attention that kernels skip take no time.
+TEST(LayoutTime, LeavesOutWhatIsSkipped) {
+  PlannedModel model = model_of_work(1);
+  model.kinds[0].forward.flops.whole = 5;
+  model.kinds[0].forward.skipped_flops.whole = 2;
+  const LayoutPlanner planner(model, slow_devices(1), {.global_batch = 3});
+  EXPECT_NEAR(planner.time({}).operators, 3 * (5 - 2 + 2), 1e-9);
+}
+
+// Ranks with shards of the sequence sum up vectors in backward, one by one.
+TEST(LayoutTime, AddsSumsOfVectorsWithShardsOfTheSequence) {
+  PlannedModel model = model_of_work(1);
+  model.cut_sizes = {8};
+  model.sequence_length = 8;
+  model.kinds[0].vector_sums = 3;
+  model.kinds[0].vector_elements = 5;
+  PlannedCluster cluster = slow_devices(2);
+  cluster.devices_per_machine = 2;
+  cluster.within = {.latency_seconds = 0.25, .bytes_per_second = 10};
+  const LayoutPlanner planner(model, cluster, {.global_batch = 1});
+  EXPECT_NEAR(planner.time({.tensor = 2}).cut_layers, 0, 1e-9);
+  EXPECT_NEAR(planner.time({.tensor = 2, .has_sequence_shards = true}).cut_layers, 3 * (2 * 0.25 + 20 / 10.0),
+              1e-9);
 }
 
 TEST(LayoutTime, ComputesAgainWithRecomputation) {

@@ -1,34 +1,18 @@
 #include "lockstep/training/layouts/internal/layout_time.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
+#include <vector>
 
 #include "lockstep/strategies/pipeline/pipeline_timeline.h"
-#include "lockstep/training/layouts/internal/axis_links.h"
-#include "lockstep/training/layouts/internal/layout_memory.h"
+#include "lockstep/training/layouts/internal/step_seconds.h"
 
 namespace lockstep {
 namespace {
 
-/// A kind of part on a rank, in seconds of a micro-batch.
-struct KindSeconds {
-  double forward = 0, backward = 0;  // of operators
-  double summed_forward = 0, summed_backward = 0;
-  double context_forward = 0, context_backward = 0;
-  double routed = 0;      // in each direction
-  double parameters = 0;  // bytes
-  double dense = 0;       // of them, those that sharding divides
-  double gather = 0;      // of its parameters, or the sums of its gradients
-  bool is_recomputed = false;
-};
-
-/// A stage of a rank in one micro-batch: what LayoutTime has of it, and how it divides.
-struct StageSeconds {
-  LayoutTime forward, backward;
-  bool is_halved = true;  // whether the weights' half of backward can come later
-
-  double all() const { return forward.seconds() + backward.seconds(); }
-};
+bool is_less(const LayoutTime& a, const LayoutTime& b) {
+  return a.seconds() < b.seconds();
+}
 
 void add(LayoutTime& sum, const LayoutTime& other, double times) {
   sum.operators += times * other.operators;
@@ -38,181 +22,6 @@ void add(LayoutTime& sum, const LayoutTime& other, double times) {
   sum.experts += times * other.experts;
   sum.units += times * other.units;
 }
-
-class StepSeconds {
- public:
-  StepSeconds(const PlannedModel& model, const PlannedCluster& cluster, const PlannedTraining& training,
-              const PlannedLayout& layout)
-      : model_(model), cluster_(cluster), training_(training), layout_(layout) {
-    const double examples = examples_of_micro_batch(training, layout);
-    tokens_ = examples / static_cast<double>(layout.context);
-    const auto tensor = along_axis(cluster, layout, PlannedAxis::kTensor);
-    const auto context = along_axis(cluster, layout, PlannedAxis::kContext);
-    const auto experts = along_axis(cluster, layout, PlannedAxis::kExpert);
-    const auto shards = along_axis(cluster, layout, sharded_axis(layout));
-    const auto bytes = static_cast<double>(training.parameter_bytes);
-    for (const auto& kind : model.kinds) {
-      KindSeconds seconds{.forward = seconds_of(kind.forward), .backward = seconds_of(kind.backward)};
-      if (layout.tensor > 1) {
-        seconds.summed_forward = sum_seconds(tensor, tokens_ * kind.summed_forward);
-        seconds.summed_backward = sum_seconds(tensor, tokens_ * kind.summed_backward);
-      }
-      if (layout.context > 1) {
-        // Each rank passes the others' on; backward passes the gradients, too.
-        const double own = tokens_ * kind.keys_and_values / static_cast<double>(layout.tensor);
-        if (own > 0) {
-          const auto turns = static_cast<double>(layout.context - 1);
-          seconds.context_forward = turns * message_seconds(context, own);
-          seconds.context_backward = turns * message_seconds(context, 2 * own);
-        }
-      }
-      if (layout.expert > 1 && kind.routed > 0)
-        seconds.routed = 2 * exchange_seconds(experts, tokens_ * kind.routed);
-      seconds.parameters = bytes * elements_on_rank(kind, layout);
-      seconds.dense = bytes * dense_elements(kind, layout);
-      if (layout.stage == 3 && layout.parts() > 1) seconds.gather = gather_seconds(shards, seconds.dense);
-      seconds.is_recomputed = layout.recomputes && kind.is_recomputed;
-      kinds_.push_back(seconds);
-    }
-  }
-
-  StageSeconds of_stage(const StageRange& range) const {
-    StageSeconds stage;
-    auto& [forward, backward, is_halved] = stage;
-    for (size_t part = range.begin; part < range.end; ++part) {
-      const auto& own = kind(part);
-      forward.operators += own.forward;
-      forward.cut_layers += own.summed_forward;
-      forward.sequences += own.context_forward;
-      forward.experts += own.routed;
-      backward.operators += own.backward;
-      backward.cut_layers += own.summed_backward;
-      backward.sequences += own.context_backward;
-      backward.experts += own.routed;
-      if (!own.is_recomputed) continue;
-      is_halved = false;
-      backward.recomputation += own.forward;
-      backward.cut_layers += own.summed_forward;
-      backward.sequences += own.context_forward;
-      backward.experts += own.routed;
-    }
-    if (layout_.stage == 3 && layout_.parts() > 1) {
-      is_halved = false;
-      add_units(range, stage);
-    }
-    return stage;
-  }
-
-  /// Of a message between two stages.
-  double transfer_seconds() const {
-    if (layout_.pipeline == 1) return 0;
-    const auto& inner = model_.part(model_.parts.size() > 1 ? 1 : 0);
-    const double bytes = tokens_ * inner.input.on_rank(layout_.tensor, layout_.has_sequence_shards);
-    return message_seconds(along_axis(cluster_, layout_, PlannedAxis::kPipeline), bytes);
-  }
-
-  /// Adds what comes after the micro-batches of a rank: sums that backward does not hide, and the optimizer.
-  void end_step(const std::vector<StageRange>& ranges, double last_backward, LayoutTime& time) const {
-    double dense = 0, experts = 0;
-    for (const auto& range : ranges) {
-      for (size_t part = range.begin; part < range.end; ++part) {
-        dense += kind(part).dense;
-        experts += kind(part).parameters - kind(part).dense;
-      }
-    }
-    const auto parts = static_cast<double>(layout_.parts());
-    time.sums = exposed_sums(dense, experts, last_backward);
-    if ((layout_.stage == 1 || layout_.stage == 2) && parts > 1)
-      time.gathers = gather_seconds(along_axis(cluster_, layout_, sharded_axis(layout_)), dense);
-    // Parameters are read and written, as is each state; gradients are read.
-    const double touched = 3 + 2 * static_cast<double>(training_.optimizer_states);
-    time.optimizer = touched * (dense / parts + experts) / cluster_.bytes_per_second;
-  }
-
- private:
-  const KindSeconds& kind(size_t part) const { return kinds_[model_.parts[part]]; }
-
-  double seconds_of(const PlannedWork& work) const {
-    const auto on_rank = [&](const CutAmount& amount) {
-      return tokens_ * amount.on_rank(layout_.tensor, layout_.has_sequence_shards);
-    };
-    const double bytes = on_rank(work.bytes) + work.fixed_bytes.on_rank(layout_.tensor, false);
-    return on_rank(work.flops) / cluster_.flops_per_second + bytes / cluster_.bytes_per_second +
-           work.operators * cluster_.operator_seconds;
-  }
-
-  /// Adds the part of communication that is not hidden behind computing for `hiding` seconds.
-  double exposed(double seconds, double hiding) const {
-    return std::max(seconds - hiding, seconds * cluster_.taken_share);
-  }
-
-  /// A unit is gathered while the part before it computes, and its gradients are summed while the next one's
-  /// backward computes.
-  void add_units(const StageRange& range, StageSeconds& stage) const {
-    double before = 0;
-    for (size_t part = range.begin; part < range.end; ++part) {
-      stage.forward.units += exposed(kind(part).gather, before);
-      before = kind(part).forward;
-    }
-    before = 0;
-    double to_sum = 0;
-    for (size_t part = range.end; part-- > range.begin;) {
-      stage.backward.units += exposed(kind(part).gather + to_sum, before);
-      before = kind(part).backward;
-      to_sum = kind(part).gather;
-    }
-    stage.backward.units += to_sum;
-  }
-
-  /// Returns how long the sums of a rank's gradients take after backward, whose buckets come evenly while it
-  /// takes `backward` seconds.
-  double exposed_sums(double dense, double experts, double backward) const {
-    if (dense + experts <= 0) return 0;
-    const auto bucket_bytes = static_cast<double>(training_.bucket_bytes);
-    const double buckets = std::ceil((dense + experts) / bucket_bytes);
-    const double each = sums_of(dense / buckets) + sums_of_experts(experts / buckets);
-    const double all = buckets * each;
-    const double last = std::max(backward / buckets + all, backward + each) - backward;
-    return std::max(last, all * cluster_.taken_share);
-  }
-
-  /// Of a bucket of dense parameters over all ranks that compute different examples or tokens.
-  double sums_of(double bytes) const {
-    const auto shards = along_axis(cluster_, layout_, sharded_axis(layout_));
-    const auto copies = along_axis(cluster_, layout_, PlannedAxis::kData);
-    const auto context = along_axis(cluster_, layout_, PlannedAxis::kContext);
-    const bool is_divided = layout_.stage >= 2 && layout_.parts() > 1;
-    double seconds = 0;
-    double left = bytes;
-    if (layout_.stage == 3 && layout_.parts() > 1) {
-      left = bytes / static_cast<double>(layout_.parts());  // units have been summed along this axis
-    } else if (is_divided) {
-      seconds += gather_seconds(shards, bytes);
-      left = bytes / static_cast<double>(layout_.parts());
-    } else {
-      seconds += sum_seconds(shards, bytes);
-    }
-    // Ranks along "expert" have the same dense parameters.
-    if (sharded_axis(layout_) != PlannedAxis::kExpert)
-      seconds += sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kExpert), left);
-    return seconds + sum_seconds(copies, left) + sum_seconds(context, left);
-  }
-
-  /// The same of a bucket of experts, which the ranks along "expert" have different ones of.
-  double sums_of_experts(double bytes) const {
-    if (bytes <= 0) return 0;
-    return sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kShard), bytes) +
-           sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kData), bytes) +
-           sum_seconds(along_axis(cluster_, layout_, PlannedAxis::kContext), bytes);
-  }
-
-  const PlannedModel& model_;
-  const PlannedCluster& cluster_;
-  const PlannedTraining& training_;
-  const PlannedLayout& layout_;
-  double tokens_ = 0;  // examples, or their share on the ranks along "context"
-  std::vector<KindSeconds> kinds_;
-};
 
 /// Returns the least seconds that a rank cannot compute because its first micro-batch comes through the ranks
 /// before it, and the gradients of its last one go back through them. In the zero-bubble schedules, weights
@@ -228,9 +37,11 @@ double least_waiting(const std::vector<std::vector<StageSeconds>>& ranks, size_t
   return seconds;
 }
 
-double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vector<StageRange>>& stages,
-                         const std::vector<std::vector<StageSeconds>>& seconds, double transfer,
-                         double busiest, StagePlans& plans) {
+/// Returns when each rank's stages have done their last backward.
+std::vector<std::vector<double>> simulated_ends(const PlannedLayout& layout,
+                                                const std::vector<std::vector<StageRange>>& stages,
+                                                const std::vector<std::vector<StageSeconds>>& seconds,
+                                                double transfer, double busiest, StagePlans& plans) {
   // More micro-batches than it takes to get going only repeat the busiest rank's.
   const int64_t micro_batches = std::min(layout.micro_batches, steady_micro_batches(layout));
   PipelineTimes times{.stages = std::vector<PipelineStageTimes>(static_cast<size_t>(layout.stages())),
@@ -245,8 +56,51 @@ double simulated_seconds(const PlannedLayout& layout, const std::vector<std::vec
       stage.backward_weights = own.is_halved ? backward / 2 : 0;
     }
   }
-  const double simulated = simulate_pipeline(plans.schedule(layout, micro_batches), times).seconds();
-  return simulated + static_cast<double>(layout.micro_batches - micro_batches) * busiest;
+  const auto timeline = simulate_pipeline(plans.schedule(layout, micro_batches), times);
+  const double repeated = static_cast<double>(layout.micro_batches - micro_batches) * busiest;
+  std::vector<std::vector<double>> ends(stages.size());
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    for (const auto& range : stages[rank]) {
+      double& end = ends[rank].emplace_back(0);
+      for (const auto& timed : timeline.ranks[rank])
+        if (timed.action.stage == range.stage && is_computation(timed.action.op)) end = timed.end + repeated;
+    }
+  }
+  return ends;
+}
+
+/// Of a pipeline: the rank that is done last.
+LayoutTime predict_pipeline(const StepSeconds& step, const PlannedLayout& layout,
+                            const std::vector<std::vector<StageRange>>& stages,
+                            const std::vector<std::vector<StageSeconds>>& seconds,
+                            std::vector<LayoutTime> ranks, StagePlans& plans) {
+  double busiest = 0;
+  for (const auto& rank : ranks) busiest = std::max(busiest, rank.seconds());
+  const auto ends = simulated_ends(layout, stages, seconds, step.transfer_seconds(),
+                                   busiest / static_cast<double>(layout.micro_batches), plans);
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    const double end = *std::max_element(ends[rank].begin(), ends[rank].end());
+    ranks[rank].bubble = std::max(0.0, end - ranks[rank].seconds());
+    step.end_step_of_stages(stages[rank], ends[rank], ranks[rank]);
+  }
+  return *std::max_element(ranks.begin(), ranks.end(), is_less);
+}
+
+/// Returns a lower bound of it without a simulation.
+LayoutTime least_of_pipeline(const StepSeconds& step, const PlannedLayout& layout,
+                             const std::vector<std::vector<StageRange>>& stages,
+                             const std::vector<std::vector<StageSeconds>>& seconds,
+                             std::vector<LayoutTime> ranks) {
+  const bool is_split = layout.schedule.starts_with("zb");
+  const double transfer = step.transfer_seconds();
+  double all = 0;  // until the first rank, to which the gradients come last, has computed
+  for (size_t rank = 0; rank < stages.size(); ++rank) {
+    all = std::max(all, ranks[rank].seconds() + least_waiting(seconds, rank, transfer, is_split));
+    ranks[rank].bubble = least_waiting(seconds, rank, transfer, /*is_split=*/true);
+    step.end_step_at_least(stages[rank], ranks[rank]);
+  }
+  ranks[0].bubble = all - (ranks[0].seconds() - ranks[0].sums - ranks[0].gathers - ranks[0].optimizer);
+  return *std::max_element(ranks.begin(), ranks.end(), is_less);
 }
 
 }  // namespace
@@ -257,39 +111,23 @@ LayoutTime predict_layout_time(const PlannedModel& model, const PlannedCluster& 
   const StepSeconds step(model, cluster, training, layout);
   const auto& stages = plans.stages(model, layout);
   const auto micro_batches = static_cast<double>(layout.micro_batches);
-  const double transfer = step.transfer_seconds();
   std::vector<std::vector<StageSeconds>> seconds(stages.size());
   std::vector<LayoutTime> ranks(stages.size());
-  size_t busiest = 0;
-  LayoutTime after;  // of the rank that takes longest once its micro-batches are done
   for (size_t rank = 0; rank < stages.size(); ++rank) {
-    double last_backward = 0;
     for (const auto& range : stages[rank]) {
       const auto& stage = seconds[rank].emplace_back(step.of_stage(range));
       add(ranks[rank], stage.forward, micro_batches);
       add(ranks[rank], stage.backward, micro_batches);
-      last_backward += stage.backward.seconds();
     }
-    if (ranks[rank].seconds() > ranks[busiest].seconds()) busiest = rank;
-    LayoutTime own;
-    step.end_step(stages[rank], last_backward, own);
-    if (own.seconds() > after.seconds()) after = own;
   }
-  LayoutTime time = ranks[busiest];
-  const double busy = time.seconds();
-  if (layout.pipeline > 1 && is_bound) {
-    const bool is_split = layout.schedule.starts_with("zb");
-    for (size_t rank = 0; rank < stages.size(); ++rank) {
-      const double least = ranks[rank].seconds() + least_waiting(seconds, rank, transfer, is_split);
-      time.bubble = std::max(time.bubble, least - busy);
-    }
-  } else if (layout.pipeline > 1) {
-    const double all = simulated_seconds(layout, stages, seconds, transfer, busy / micro_batches, plans);
-    time.bubble = std::max(0.0, all - busy);
+  LayoutTime time = ranks[0];
+  if (layout.pipeline == 1) {
+    step.end_step(stages[0].front(), seconds[0][0].backward.seconds(), time);
+  } else if (is_bound) {
+    time = least_of_pipeline(step, layout, stages, seconds, std::move(ranks));
+  } else {
+    time = predict_pipeline(step, layout, stages, seconds, std::move(ranks), plans);
   }
-  time.sums = after.sums;
-  time.gathers = after.gathers;
-  time.optimizer = after.optimizer;
   const double input = static_cast<double>(training.global_batch) / cluster.examples_per_second;
   time.input = std::max(0.0, input - time.seconds());
   return time;

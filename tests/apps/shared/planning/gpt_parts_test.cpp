@@ -227,6 +227,20 @@ TEST(PlannedGpt, HasTheOperationsOfTraining) {
   }
 }
 
+// Of the pairs of blocks of 64 tokens, those behind the mask. Both have the same share of all products.
+TEST(PlannedGpt, SkipsBlocksOfTokensThatTheMaskHides) {
+  const auto& model = planned_gpts()[0].options;
+  for (const int64_t blocks : {1, 2, 3, 8, 32}) {
+    const auto part = planned_gpt(model, 64 * blocks, PlannedNumbers::kFloat32).kinds[1];
+    int64_t hidden = 0;
+    for (int64_t query = 0; query < blocks; ++query)
+      for (int64_t key = 0; key < blocks; ++key) hidden += key > query ? 1 : 0;
+    const double pairs = static_cast<double>(hidden) * 64 * 64;
+    EXPECT_NEAR(part.forward.skipped_flops.sum(), pairs * 4 * static_cast<double>(model.width), 1e-3);
+    EXPECT_NEAR(part.backward.skipped_flops.sum(), pairs * 10 * static_cast<double>(model.width), 1e-3);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpts, GptPartsTest, testing::Range(size_t{0}, planned_gpts().size()),
                          [](const auto& test) { return planned_gpts()[test.param].name; });
 
