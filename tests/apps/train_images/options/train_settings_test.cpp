@@ -66,7 +66,7 @@ Words good_values(const Flag& flag) {
       {"learning-rate-schedule", {"cosine", "constant", "step", "reduce_on_plateau"}},
       {"pipeline-schedule", {"gpipe", "interleaved"}},
       {"pipeline-cut", {"operations", "time"}},
-      {"plan", {"check", "auto", "off"}},
+      {"plan", {"check", "off", "check", "off", "auto"}},
       {"device-memory", {"80GiB", "512MiB"}},
       {"strategy", {"auto", "default", "mirrored", "one_device"}},
       {"cross-device-ops", {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device"}},
