@@ -80,6 +80,7 @@ TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& re
   if (training.uses_processes) layout.replicas_per_process = 1;
   if (training.recomputes) layout.recomputed = record.blocks_named(recomputed_prefix(training.model));
   if (training.model == PlannedModel::kGpt) layout.pipeline.blocks = record.pipeline_blocks("blocks.");
+  layout.pipeline.costs = stage_costs(training);
   return layout;
 }
 

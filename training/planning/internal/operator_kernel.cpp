@@ -76,7 +76,8 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   if (log != nullptr && log->is_accumulating() && schema.name() == "aten::copy_")
     log->take_copy((stack->end() - 3)->toTensor(), (stack->end() - 2)->toTensor());
   if (log == nullptr || !log->counts_operators()) return op.redispatchBoxed(below, stack);
-  StepLog::Operator seen{.name = schema.name()};
+  StepLog::Operator seen{.name = schema.name(),
+                         .has_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::CPU)};
   std::vector<const void*> storages;
   const size_t num_arguments = schema.arguments().size();
   const std::vector<c10::IValue> arguments(stack->end() - static_cast<int64_t>(num_arguments), stack->end());

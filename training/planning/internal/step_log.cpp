@@ -7,6 +7,14 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+/// Kernels that add to their results call it first.
+bool fills(const StepLog::Operator& one) {
+  return one.name == "aten::zero_" || one.name == "aten::fill_";
+}
+
+}  // namespace
 
 using Kind = RecordedEvent::Kind;
 
@@ -189,7 +197,10 @@ void StepLog::join_scratch(const Inner& inner) {
 
 void StepLog::end_operator(const Inner& inner, Operator* seen) {
   if (inner.is_whole && --num_whole_ == 0 && is_recording) join_scratch(inner);
-  if (seen == nullptr || operators.size() > inner.num_counted) return;
+  if (seen == nullptr) return;
+  const auto first = operators.begin() + static_cast<int64_t>(inner.num_counted);
+  if (first != operators.end() && !(seen->has_kernel && std::all_of(first, operators.end(), fills))) return;
+  operators.erase(first, operators.end());
   seen->call = call_;
   seen->is_backward = is_backward_;
   operators.push_back(std::move(*seen));

@@ -28,6 +28,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   };
   struct Operator {
     std::string name;
+    bool has_kernel = false;  // of its own, and does not only call other operators
     int call = -1;
     bool is_backward = false;
     std::vector<std::vector<int64_t>> shapes;
@@ -92,7 +93,8 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     size_t first_allocation = 0;
   };
   Inner begin_operator(bool is_whole);
-  /// Counts the operator, unless it is null or only calls counted ones.
+  /// Counts the operator, unless it is null or only calls counted ones. One with a kernel that has filled its
+  /// results first counts as a whole.
   void end_operator(const Inner& inner, Operator* seen);
 
   std::vector<Allocation> allocations;
