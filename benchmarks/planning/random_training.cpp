@@ -59,7 +59,7 @@ void make_quick(PlannedTraining& training) {
   const bool is_gpt = training.model == PlannedModel::kGpt;
   training.width = std::min<int64_t>(training.width, is_gpt ? 128 : 50);
   training.size = std::min<int64_t>(training.size, is_gpt ? 64 : 48);
-  training.layout.examples = std::min<int64_t>(training.layout.examples, 12);
+  if (is_gpt) training.layout.examples = std::min<int64_t>(training.layout.examples, 12);
 }
 
 void draw_stages(PlannedTraining& training, Draw& draw) {
@@ -95,6 +95,7 @@ void draw_mesh(PlannedTraining& training, MeshKind kind, Draw& draw) {
       break;
     case MeshKind::kTokens:
       training.context = 2;
+      training.width = std::min<int64_t>(training.width, 128);  // see record_of_ranks()
       break;
     case MeshKind::kExperts:
       layout.replicas = 2;
@@ -162,10 +163,9 @@ PlannedTraining random_training(uint64_t number) {
   const auto kind = draw({MeshKind::kData, MeshKind::kData, MeshKind::kStages, MeshKind::kStages,
                           MeshKind::kStages, MeshKind::kStagesOfParts, MeshKind::kParts, MeshKind::kTokens,
                           MeshKind::kExperts, MeshKind::kProcesses});
-  PlannedTraining training{
-      .model = is_for_gpt(kind)
-                   ? PlannedModel::kGpt
-                   : draw({PlannedModel::kGpt, PlannedModel::kMobileNet, PlannedModel::kSimpleCnn})};
+  PlannedTraining training{.model = is_for_gpt(kind) ? PlannedModel::kGpt
+                                                     : draw({PlannedModel::kGpt, PlannedModel::kMobileNet,
+                                                             PlannedModel::kSimpleCnn})};
   draw_model(training, draw);
   TrainingLayout& layout = training.layout;
   layout.examples = training.model == PlannedModel::kSimpleCnn ? draw({16, 48, 96}) : draw({6, 12, 16});
