@@ -147,9 +147,9 @@ void StepLog::take_gradient(int parameter, const at::Tensor& gradient) {
   note(Kind::kGradient, parameter);
 }
 
-StepLog::Inner StepLog::begin_operator(bool is_whole) {
+StepLog::Inner StepLog::begin_operator(bool is_whole, bool may_need_scratch) {
   if (is_whole) ++num_whole_;
-  return {operators.size(), is_whole, events.size(), allocations.size()};
+  return {operators.size(), is_whole, may_need_scratch, events.size(), allocations.size()};
 }
 
 /// Puts one allocation in the place of all that the operator has allocated and freed: their number may depend
@@ -182,7 +182,8 @@ void StepLog::join_scratch(const Inner& inner) {
     allocations.push_back(all[i]);
     note(Kind::kAllocate, number);
   }
-  if (most > left) {
+  // Products need memory for some sizes only, and must look the same for all of them.
+  if (most > left || inner.may_need_scratch) {
     const auto number = static_cast<int>(allocations.size());
     allocations.push_back({.bytes = most - left, .call = call_, .is_backward = is_backward_});
     note(Kind::kAllocate, number);
