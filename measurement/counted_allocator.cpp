@@ -101,6 +101,10 @@ void TensorAccount::add(int64_t bytes) {
   while (peak < current && !peak_.compare_exchange_weak(peak, current)) continue;
 }
 
+void count_thread_in(std::shared_ptr<TensorAccount> account) {
+  account_of_thread = std::move(account);
+}
+
 TensorAccountGuard::TensorAccountGuard(std::shared_ptr<TensorAccount> account)
     : before_(std::exchange(account_of_thread, std::move(account))) {}
 

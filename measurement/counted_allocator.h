@@ -17,8 +17,9 @@ int64_t counted_bytes();
 int64_t counted_peak();
 void restart_counted_peak();
 
-/// Counts the bytes that threads allocate under a TensorAccountGuard, until any thread frees them. So the
-/// replicas of a process can be told apart, which need most at different moments.
+/// Counts the bytes that threads allocate for the account, until any thread frees them: those of
+/// count_thread_in(), and others under a TensorAccountGuard. So the replicas of a process can be told apart,
+/// which need most at different moments.
 class TensorAccount {
  public:
   int64_t bytes() const { return bytes_; }
@@ -31,6 +32,10 @@ class TensorAccount {
   std::atomic<int64_t> bytes_{0};
   std::atomic<int64_t> peak_{0};
 };
+
+/// Counts in the account what this thread allocates from then on, such as a strategy's thread of a rank
+/// between its runs, too. Null: in none.
+void count_thread_in(std::shared_ptr<TensorAccount> account);
 
 /// While it lives, what this thread allocates is counted in the account as well.
 class TensorAccountGuard {

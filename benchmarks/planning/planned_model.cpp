@@ -1,6 +1,7 @@
 #include "lockstep/benchmarks/planning/planned_model.h"
 
 #include "lockstep/models/gpt/gpt.h"
+#include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/models/mobilenet_v2.h"
 #include "lockstep/models/simple_cnn.h"
 #include "lockstep/runtime/precision/autocast.h"
@@ -23,16 +24,20 @@ PipelineOptions pipeline_options(const PlannedTraining& training) {
           .stages_per_rank = pipeline.stages_per_rank};
 }
 
+GptOptions gpt_options(const PlannedTraining& training) {
+  return {.vocabulary_size = training.vocabulary,
+          .max_length = training.size,
+          .num_layers = training.layers,
+          .num_heads = 4,
+          .width = training.width,
+          .hidden_width = training.experts > 0 ? 2 * training.width : 0,
+          .has_tied_head = training.has_tied_head,
+          .num_experts = training.experts};
+}
+
 Model make_gpt(const PlannedTraining& training, const PartWrapper& wrap, ReplicaContext* replica,
                bool has_stages) {
-  const GptOptions options{.vocabulary_size = training.vocabulary,
-                           .max_length = training.size,
-                           .num_layers = training.layers,
-                           .num_heads = 4,
-                           .width = training.width,
-                           .hidden_width = training.experts > 0 ? 2 * training.width : 0,
-                           .has_tied_head = training.has_tied_head,
-                           .num_experts = training.experts};
+  const GptOptions options = gpt_options(training);
   if (replica == nullptr) return Gpt(options, wrap).ptr();
   GptAxes axes;
   if (training.tensor > 1) axes.parts = &replica->axis("tensor");
@@ -128,6 +133,11 @@ std::unique_ptr<torch::optim::Optimizer> make_planned_optimizer(
       return std::make_unique<FusedAdamW>(parameters, FusedAdamWOptions(kRate));
   }
   return nullptr;
+}
+
+std::vector<double> stage_costs(const PlannedTraining& training) {
+  if (training.model != PlannedModel::kGpt) return {};
+  return gpt_block_flops(gpt_options(training), training.size);
 }
 
 std::string recomputed_prefix(PlannedModel model) {

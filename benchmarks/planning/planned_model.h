@@ -31,6 +31,8 @@ void train_planned_stages(const PlannedTraining& training, ReplicaContext& repli
 std::unique_ptr<torch::optim::Optimizer> make_planned_optimizer(const PlannedTraining& training,
                                                                 const std::vector<torch::Tensor>& parameters);
 
+/// Returns the costs of blocks by which the model cuts itself into stages; empty: the bytes of parameters.
+std::vector<double> stage_costs(const PlannedTraining& training);
 /// The blocks that are computed again begin with it: the layers of a Gpt, and all blocks of an image model
 /// but the last.
 std::string recomputed_prefix(PlannedModel model);

@@ -40,7 +40,13 @@ RecordedStep record_of_ranks(const PlannedTraining& training) {
       {.intra_op_threads = 1,
        .seed = 1,
        .mesh = {{"expert", experts}, {"context", training.context}, {"tensor", training.tensor}}});
-  RankRecorders recorders(ranks);
+  ModuleRecorderOptions options;
+  // In how many pieces attention goes around depends on the examples.
+  if (training.context > 1) {
+    options.fewer_examples = training.layout.examples;
+    options.more_examples = training.layout.examples + 1;
+  }
+  RankRecorders recorders(ranks, options);
   auto models = strategy.scope([&](ReplicaContext& replica) {
     return make_planned_model(training, recording(recorders.of(replica)), &replica, /*has_stages=*/false);
   });
@@ -80,6 +86,7 @@ TrainingLayout layout_of(const PlannedTraining& training, const RecordedStep& re
   if (training.uses_processes) layout.replicas_per_process = 1;
   if (training.recomputes) layout.recomputed = record.blocks_named(recomputed_prefix(training.model));
   if (training.model == PlannedModel::kGpt) layout.pipeline.blocks = record.pipeline_blocks("blocks.");
+  layout.pipeline.costs = stage_costs(training);
   return layout;
 }
 

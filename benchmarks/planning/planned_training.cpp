@@ -131,6 +131,8 @@ std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
   const bool has_units = layout.stage == 3 && layout.replicas > 1 && !training.uses_processes;
   RankAccounts accounts(training.uses_processes ? 1 : static_cast<size_t>(num_ranks(training)));
   const auto strategy = make_strategy_of(training);
+  // What the strategy allocates for a rank, such as buckets, it allocates in the rank's thread before a run.
+  strategy->run([&](ReplicaContext& replica) { measurement::count_thread_in(accounts.of(replica)); });
   auto models = strategy->scope([&](ReplicaContext& replica) {
     const measurement::TensorAccountGuard guard(accounts.of(replica));
     return make_planned_model(training, wrapper_of(training, replica), &replica, layout.pipeline.ranks > 1);
@@ -141,7 +143,6 @@ std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
   });
   std::vector<int64_t> stage_of(accounts.size());
   const auto step = [&](ReplicaContext& replica, Model& model, Optimizer& optimizer) {
-    const measurement::TensorAccountGuard guard(accounts.of(replica));
     stage_of[accounts.size() == 1 ? 0 : static_cast<size_t>(replica.rank())] =
         replica.axis("pipeline").index();
     train_step(training, replica, model, optimizer);

@@ -1,6 +1,7 @@
 // Random trainings, and how tables name them.
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <random>
 
@@ -23,7 +24,16 @@ class Draw {
 };
 
 /// The axes of a mesh and what runs along them.
-enum class MeshKind : uint8_t { kData, kStages, kParts, kTokens, kExperts, kProcesses };
+enum class MeshKind : uint8_t { kData, kStages, kStagesOfParts, kParts, kTokens, kExperts, kProcesses };
+
+bool has_stages(MeshKind kind) {
+  return kind == MeshKind::kStages || kind == MeshKind::kStagesOfParts;
+}
+
+bool is_for_gpt(MeshKind kind) {
+  return kind == MeshKind::kStagesOfParts || kind == MeshKind::kParts || kind == MeshKind::kTokens ||
+         kind == MeshKind::kExperts;
+}
 
 void draw_model(PlannedTraining& training, Draw& draw) {
   switch (training.model) {
@@ -44,13 +54,23 @@ void draw_model(PlannedTraining& training, Draw& draw) {
   }
 }
 
+/// CPUs without instructions for bfloat16 multiply it slowly.
+void make_quick(PlannedTraining& training) {
+  const bool is_gpt = training.model == PlannedModel::kGpt;
+  training.width = std::min<int64_t>(training.width, is_gpt ? 128 : 50);
+  training.size = std::min<int64_t>(training.size, is_gpt ? 64 : 48);
+  if (is_gpt) training.layout.examples = std::min<int64_t>(training.layout.examples, 12);
+}
+
 void draw_stages(PlannedTraining& training, Draw& draw) {
   auto& layout = training.layout;
   layout.pipeline.ranks = 2;
-  layout.pipeline.schedule = draw({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
+  // A SimpleCnn has fewer blocks than two ranks with two stages each.
+  layout.pipeline.schedule = training.model == PlannedModel::kSimpleCnn
+                                 ? draw({"gpipe", "1f1b", "zb-h1"})
+                                 : draw({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
   layout.micro_batches = draw({2, 4, 6});
-  // The first rank of zb-v on several replicas is planned less exactly: see docs/planning.md.
-  layout.replicas = layout.pipeline.schedule == "zb-v" ? 1 : draw({1, 2});
+  layout.replicas = draw({1, 2});
   layout.stage = draw({0, 1, 2});
 }
 
@@ -64,12 +84,18 @@ void draw_mesh(PlannedTraining& training, MeshKind kind, Draw& draw) {
       break;
     case MeshKind::kStages:
       return draw_stages(training, draw);
+    case MeshKind::kStagesOfParts:
+      training.tensor = 2;
+      draw_stages(training, draw);
+      layout.replicas = 1;
+      break;
     case MeshKind::kParts:
       training.tensor = draw({2, 4 / static_cast<int>(layout.replicas)});
       training.shards_sequence = draw({false, true});
       break;
     case MeshKind::kTokens:
       training.context = 2;
+      training.width = std::min<int64_t>(training.width, 128);  // see record_of_ranks()
       break;
     case MeshKind::kExperts:
       layout.replicas = 2;
@@ -135,23 +161,20 @@ std::string name_of_mesh(const PlannedTraining& training) {
 PlannedTraining random_training(uint64_t number) {
   Draw draw(number);
   const auto kind = draw({MeshKind::kData, MeshKind::kData, MeshKind::kStages, MeshKind::kStages,
-                          MeshKind::kParts, MeshKind::kTokens, MeshKind::kExperts, MeshKind::kProcesses});
-  const bool is_gpt = kind == MeshKind::kParts || kind == MeshKind::kTokens || kind == MeshKind::kExperts;
-  // The second stage of a SimpleCnn is tiny.
-  PlannedTraining training{
-      .model = is_gpt ? PlannedModel::kGpt
-               : kind == MeshKind::kStages
-                   ? draw({PlannedModel::kGpt, PlannedModel::kMobileNet})
-                   : draw({PlannedModel::kGpt, PlannedModel::kMobileNet, PlannedModel::kSimpleCnn})};
+                          MeshKind::kStages, MeshKind::kStagesOfParts, MeshKind::kParts, MeshKind::kTokens,
+                          MeshKind::kExperts, MeshKind::kProcesses});
+  PlannedTraining training{.model = is_for_gpt(kind) ? PlannedModel::kGpt
+                                                     : draw({PlannedModel::kGpt, PlannedModel::kMobileNet,
+                                                             PlannedModel::kSimpleCnn})};
   draw_model(training, draw);
   TrainingLayout& layout = training.layout;
   layout.examples = training.model == PlannedModel::kSimpleCnn ? draw({16, 48, 96}) : draw({6, 12, 16});
   draw_mesh(training, kind, draw);
   layout.optimizer = draw({PlannedOptimizer::kSgd, PlannedOptimizer::kMomentum, PlannedOptimizer::kAdam,
                            PlannedOptimizer::kAdamW});
-  // Recomputation of layers that ranks compute together is planned less exactly: see docs/planning.md.
-  training.recomputes = draw({false, true}) && training.tensor == 1 && !training.shares_experts;
+  training.recomputes = draw({false, true});
   training.is_bfloat16 = draw({false, false, true});
+  if (training.is_bfloat16) make_quick(training);
   return training;
 }
 

@@ -25,6 +25,13 @@ void prepare_output(const char* operation, const at::Tensor& output) {
   output.unsafeGetTensorImpl()->bump_version();
 }
 
+/// Returns other handles of the same memory. The thread of a slower rank may keep what it got for a while
+/// after the collective: with the tensors themselves, it would keep the graph that they get a place in.
+std::vector<at::Tensor> handles_of(std::vector<at::Tensor> tensors) {
+  for (auto& tensor : tensors) tensor = tensor.detach();
+  return tensors;
+}
+
 /// Throws InvalidArgument if an output's memory overlaps with an input's, other than by being the same, or
 /// may do so.
 void check_separate(const char* operation, const at::Tensor& output, const at::Tensor& input,
@@ -44,6 +51,7 @@ void all_reduce_(c10d::Backend& backend, ReduceOp op, std::vector<at::Tensor> te
   c10d::AllreduceOptions options;
   options.reduceOp = reduction_of(op);
   check_mean("all_reduce", options.reduceOp, tensors);
+  tensors = handles_of(std::move(tensors));
   backend.allreduce(tensors, options)->wait();
 }
 
@@ -52,6 +60,7 @@ void broadcast_(c10d::Backend& backend, int source, std::vector<at::Tensor> tens
   const at::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;
+  tensors = handles_of(std::move(tensors));
   backend.broadcast(tensors, options)->wait();
 }
 
@@ -87,7 +96,8 @@ void all_to_all_(c10d::Backend& backend, std::vector<at::Tensor> outputs, std::v
     for (const auto& input : inputs) check_separate("all_to_all", output, input);
     prepare_output("all_to_all", output);
   }
-  for (auto& input : inputs) input = input.resolve_conj().resolve_neg();
+  outputs = handles_of(std::move(outputs));
+  for (auto& input : inputs) input = input.detach().resolve_conj().resolve_neg();
   backend.alltoall(outputs, inputs)->wait();
 }
 

@@ -131,12 +131,16 @@ bool is_recorded(const variable_list& tensors) {
   return at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(tensors);
 }
 
-/// Makes a Backward the origin of `results`. It turns their gradients into those of `tensors`.
+/// Makes a Backward the origin of `results`. It turns their gradients into those of `tensors`. The threads of
+/// other ranks may keep the handles that they got for a while, which must not keep the graph.
 template <typename Backward, typename... Args>
 void record(const variable_list& tensors, variable_list& results, Args&&... args) {
   const std::shared_ptr<Node> node(new Backward(std::forward<Args>(args)...), torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(tensors));
-  for (auto& result : results) torch::autograd::create_gradient_edge(result, node);
+  for (auto& result : results) {
+    result = result.detach();
+    torch::autograd::create_gradient_edge(result, node);
+  }
 }
 
 /// Returns the axis, counted from the front. Throws InvalidArgument if the tensor does not have it.

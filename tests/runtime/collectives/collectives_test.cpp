@@ -5,6 +5,11 @@
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <chrono>
+#include <string>
+#include <vector>
 
 #include "lockstep/tests/support/replica_group.h"
 
@@ -191,6 +196,48 @@ TEST_P(CollectivesOf, InPlaceOnesWriteLeavesThatRequireAGradient) {
         gather_rows(group.backend(rank), torch::full({rank, 2}, rank, torch::kLong)),
         torch::repeat_interleave(torch::arange(ranks), torch::arange(ranks)).unsqueeze(1).repeat({1, 2})));
   });
+}
+
+/// Keeps what it is given, as the thread of a slower rank does for a while.
+class KeepingBackend final : public c10d::Backend {
+ public:
+  KeepingBackend() : Backend(/*rank=*/0, /*size=*/1) {}
+  const std::string getBackendName() const override { return "keeping"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions&) override {
+    return keep(tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions&) override {
+    return keep(tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions&) override {
+    keep(outputs);
+    return keep(inputs);
+  }
+
+ private:
+  struct Done final : c10d::Work {
+    bool wait(std::chrono::milliseconds) override { return true; }
+  };
+  c10::intrusive_ptr<c10d::Work> keep(const std::vector<at::Tensor>& tensors) {
+    kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    return c10::make_intrusive<Done>();
+  }
+
+  std::vector<at::Tensor> kept_;
+};
+
+// A result gets a place in a graph after the collective, which must end with the result.
+TEST(Collectives, LeaveNoHandleOfATensorToOtherRanks) {
+  KeepingBackend backend;
+  const auto sum = torch::ones({2}), source = torch::ones({2}), sent = torch::ones({2}),
+             got = torch::ones({2});
+  all_reduce_(backend, ReduceOp::kSum, {sum});
+  broadcast_(backend, 0, {source});
+  all_to_all_(backend, {got}, {sent});
+  for (const auto& tensor : {sum, source, sent, got}) EXPECT_EQ(tensor.use_count(), 2);  // and the list's
 }
 
 TEST(Collectives, NameTheirWrongArguments) {

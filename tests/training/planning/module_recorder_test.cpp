@@ -8,6 +8,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
 #include <string>
@@ -16,6 +17,7 @@
 #include "lockstep/models/gpt/gpt.h"
 #include "lockstep/models/gpt/gpt_flops.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/precision/autocast.h"
 #include "lockstep/tests/strategies/nn/counted_memory.h"
 #include "lockstep/tests/support/message_of.h"
 
@@ -111,6 +113,46 @@ TEST(ModuleRecorderTest, CountsTheFlopsOfAGpt) {
               0.05);
 }
 
+/// Returns the sum over the operators of a name in backward.
+RecordedOperator sum_of_operators(const RecordedStep& record, const std::string& name) {
+  RecordedOperator sum{.name = name};
+  for (const auto& one : record.operators) {
+    if (one.name != name || !one.is_backward) continue;
+    sum.bytes_read.per_example += one.bytes_read.per_example;
+    sum.bytes_read.fixed += one.bytes_read.fixed;
+    sum.bytes_written.per_example += one.bytes_written.per_example;
+    sum.bytes_written.fixed += one.bytes_written.fixed;
+  }
+  return sum;
+}
+
+// Backward of a norm reads the gradient, the input, a mean and a deviation of each row, and the weights, and
+// writes the input's gradient and those of weights and biases. Its kernel zeroes memory first, which does not
+// make it a caller of other operators.
+TEST(ModuleRecorderTest, CountsTheBytesOfTheBackwardOfANorm) {
+  torch::nn::Sequential model(torch::nn::Linear(kInputs, kHidden),
+                              torch::nn::LayerNorm(torch::nn::LayerNormOptions({kHidden})));
+  ModuleRecorder recorder;
+  const auto record = recorder.record(
+      *model, rows_of_inputs, [&](const Tensors& batch) { return model->forward(batch[0]).square().mean(); });
+  const auto norm = sum_of_operators(record, "aten::native_layer_norm_backward");
+  constexpr double kBytes = 4;
+  EXPECT_EQ(norm.bytes_read.per_example, kBytes * (2 * kHidden + 2));
+  EXPECT_EQ(norm.bytes_read.fixed, kBytes * 2 * kHidden);
+  EXPECT_EQ(norm.bytes_written.per_example, kBytes * kHidden);
+  EXPECT_EQ(norm.bytes_written.fixed, kBytes * 2 * kHidden);
+}
+
+// The gradient of a bias is the sum of the rows.
+TEST(ModuleRecorderTest, CountsTheBytesOfSumsOfBiases) {
+  auto model = make_mlp_to_record();
+  const auto record = record_mlp(model);
+  const auto sums = sum_of_operators(record, "aten::sum");
+  constexpr double kBytes = 4;
+  EXPECT_EQ(sums.bytes_read.per_example, kBytes * (kHidden + 1));
+  EXPECT_EQ(sums.bytes_written.fixed, kBytes * (kHidden + 1));
+}
+
 TEST(ModuleRecorderTest, KeepsWhatBackwardNeedsOnce) {
   auto model = make_mlp_to_record();
   const auto record = record_mlp(model);
@@ -158,6 +200,31 @@ TEST(ModuleRecorderTest, TellsThePeakOfABatchThatItDidNotRecord) {
     loss_of().backward();
     const auto live = record.live_bytes(examples);
     EXPECT_EQ(*std::max_element(live.begin(), live.end()), memory.peak()) << examples;
+  }
+}
+
+// Products of bfloat16 need memory of their own or not, as their sizes decide. They are the same operations.
+TEST(ModuleRecorderTest, RecordsSmallGptsUnderAutocast) {
+  for (const int64_t width : {8, 16, 32, 64}) {
+    for (const int64_t length : {4, 16, 32}) {
+      const GptOptions options{
+          .vocabulary_size = 50, .max_length = length, .num_layers = 1, .num_heads = 2, .width = width};
+      const auto record_as = [&](at::ScalarType dtype) {
+        Gpt model(options);
+        ModuleRecorder recorder;
+        return recorder.record(
+            *model,
+            [&](int64_t examples) {
+              return Tensors{torch::randint(50, {examples, length}), torch::randint(50, {examples, length})};
+            },
+            [&](const Tensors& batch) {
+              const AutocastGuard cast(torch::kCPU, dtype);
+              return model->losses(batch[0], batch[1]).mean();
+            });
+      };
+      EXPECT_EQ(record_as(torch::kBFloat16).flops(3), record_as(torch::kFloat).flops(3))
+          << width << " wide, " << length << " tokens";
+    }
   }
 }
 

@@ -72,6 +72,9 @@ class RankMemory {
         kept_by_stage += kind(part).kept();
         split += kind(part).split_extra;
       }
+      // The first stage has no gradients to compute for another one: all of its backward is in the second
+      // half, until when it keeps the gradient of its result.
+      if (range.begin == 0) split = range.end < model_.parts.size() ? kind(range.end).input : 0;
       whole.push_back(kept_by_stage);
       between.push_back(split);
       alone.push_back(peak_of(range, kept));

@@ -46,7 +46,7 @@ const void* storage_of(const at::Tensor& tensor) {
 }
 
 bool allocates_only(const std::string& name) {
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_";
 }
 
 /// Returns the bytes of the results that are new, or that the operator has written to.
@@ -76,7 +76,8 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   if (log != nullptr && log->is_accumulating() && schema.name() == "aten::copy_")
     log->take_copy((stack->end() - 3)->toTensor(), (stack->end() - 2)->toTensor());
   if (log == nullptr || !log->counts_operators()) return op.redispatchBoxed(below, stack);
-  StepLog::Operator seen{.name = schema.name()};
+  StepLog::Operator seen{.name = schema.name(),
+                         .has_kernel = op.hasKernelForDispatchKey(c10::DispatchKey::CPU)};
   std::vector<const void*> storages;
   const size_t num_arguments = schema.arguments().size();
   const std::vector<c10::IValue> arguments(stack->end() - static_cast<int64_t>(num_arguments), stack->end());
@@ -91,7 +92,7 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   const bool is_known = has_known_flops(seen.name);
   // They work in another way if tensors are large.
   const bool is_whole = is_known || seen.name == "aten::cat" || seen.name == "aten::zero_";
-  const auto inner = log->begin_operator(is_whole);
+  const auto inner = log->begin_operator(is_whole, /*may_need_scratch=*/is_known);
   try {
     op.redispatchBoxed(below, stack);
   } catch (...) {

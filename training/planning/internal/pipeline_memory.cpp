@@ -20,6 +20,9 @@ namespace {
 
 using Op = PipelineOp;
 
+/// The operations that a core computes until a thread that waits has woken up: about a millisecond.
+constexpr double kWakeUp = 5e6;
+
 /// The plan of a whole pipeline.
 struct PlannedRanks {
   const RecordedStep& record;
@@ -29,28 +32,48 @@ struct PlannedRanks {
   std::vector<StageMemory> memory;  ///< of the stages
 };
 
-/// Returns what one example takes in each stage, in arbitrary units. Operators of a block that several stages
-/// share, such as an embedding whose table is also that of the last layer, count in the last one.
-PipelineTimes times_of_stages(const RecordedStep& record, const std::vector<PlannedStage>& stages) {
+/// Returns what a micro-batch takes in each stage, in operations of a core. Operators of a block that several
+/// stages share, such as an embedding whose table is also that of the last layer, count in the last one.
+PipelineTimes times_of_stages(const PlannedRanks& ranks) {
   constexpr double kOperationsOfByte = 4;  // that a core computes while it reads or writes one
+  const auto& record = ranks.record;
+  const size_t num_stages = ranks.stages.size();
   std::vector<size_t> stage_of(record.blocks.size(), 0);
-  for (size_t stage = 0; stage < stages.size(); ++stage) {
-    for (size_t call = stages[stage].first_call; call < stages[stage].end_call; ++call)
+  for (size_t stage = 0; stage < num_stages; ++stage) {
+    for (size_t call = ranks.stages[stage].first_call; call < ranks.stages[stage].end_call; ++call)
       stage_of[at(record.calls[call].block)] = stage;
   }
-  PipelineTimes times{.stages = std::vector<PipelineStageTimes>(stages.size())};
+  std::vector<bool> is_again(record.blocks.size(), false);
+  for (const size_t block : ranks.layout.recomputed) is_again[block] = true;
+  std::vector<double> forward(num_stages, 0), backward(num_stages, 0);
   for (const auto& one : record.operators) {
-    auto& own = times.stages[one.block < 0 ? stages.size() - 1 : stage_of[at(one.block)]];
-    const double bytes = one.bytes_read.per_example + one.bytes_written.per_example;
-    const double time = std::max(0.0, one.flops.per_example + kOperationsOfByte * bytes);
-    if (one.is_backward) {
-      own.backward_inputs += time / 2;
-      own.backward_weights += time / 2;
-    } else {
-      own.forward += time;
-    }
+    const size_t stage = one.block < 0 ? num_stages - 1 : stage_of[at(one.block)];
+    const int64_t examples = ranks.layout.examples;
+    const double bytes = one.bytes_read.at(examples) + one.bytes_written.at(examples);
+    const double time = std::max(0.0, one.flops.at(examples) + kOperationsOfByte * bytes);
+    if (!one.is_backward) forward[stage] += time;
+    if (one.is_backward || (one.block >= 0 && is_again[at(one.block)])) backward[stage] += time;
+  }
+  // Ranks send without waiting.
+  PipelineTimes times{.stages = {}, .transfer = kWakeUp, .buffers = 2 * ranks.schedule.num_micro_batches};
+  for (size_t stage = 0; stage < num_stages; ++stage) {
+    const double inputs = ranks.memory[stage].is_split ? backward[stage] / 2
+                          : stage == 0                 ? 0
+                                                       : backward[stage];
+    times.stages.push_back({forward[stage], inputs, backward[stage] - inputs});
   }
   return times;
+}
+
+/// Returns the mean time of a rank's computations.
+double time_of_computation(const std::vector<TimedPipelineAction>& actions) {
+  double sum = 0, count = 0;
+  for (const auto& [action, begin, end] : actions) {
+    if (!is_computation(action.op)) continue;
+    sum += end - begin;
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
 }
 
 /// Which messages a rank takes in each of its receives. Messages from a rank come in the order in which it
@@ -60,10 +83,10 @@ class MessageOrder {
   struct Message {
     PipelineAction receive;  ///< that it is for
     int from = 0, to = 0;    ///< ranks
-    size_t sent_at = 0;      ///< number of the sender's action
-    size_t taken_at = 0;     ///< number of the receiver's action
-    double sent_when = 0;
-    bool is_awaited = false;  ///< whether the receiver probably waits for it
+    size_t send_action = 0;  ///< number of the sender's action
+    size_t taken_in = 0;     ///< number of the receiver's action
+    double sent_at = 0;      ///< on the timeline
+    double taken_at = 0;     ///< when the receiver has probably taken it
   };
 
   MessageOrder(const PipelineSchedule& schedule, const PipelineTimeline& timeline) {
@@ -80,13 +103,15 @@ class MessageOrder {
         sent[{rank, to}].push_back({.receive = {receive, to_stage, micro_batch},
                                     .from = rank,
                                     .to = to,
-                                    .sent_at = i,
-                                    .sent_when = timeline.ranks[at(rank)][i].begin});
+                                    .send_action = i,
+                                    .sent_at = timeline.ranks[at(rank)][i].end});
       }
     }
     std::map<std::pair<int, int>, size_t> next;
     for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
       const auto& actions = schedule.actions[at(rank)];
+      const auto& times = timeline.ranks[at(rank)];
+      const double delay = time_of_computation(times);
       for (size_t i = 0; i < actions.size(); ++i) {
         const auto& [op, stage, micro_batch] = actions[i];
         if (op != Op::kReceiveActivation && op != Op::kReceiveGradient) continue;
@@ -94,8 +119,10 @@ class MessageOrder {
         auto& taken = taken_[key_of(actions[i])];
         while (!messages_.contains(key_of(actions[i]))) {
           taken.push_back(sent[{from, rank}][next[{from, rank}]++]);
-          taken.back().taken_at = i;
-          taken.back().is_awaited = timeline.ranks[at(rank)][i].begin < taken.back().sent_when;
+          taken.back().taken_in = i;
+          // How fast ranks are is not known: one that does not wait for the message may be late.
+          const bool waits = times[i].begin <= taken.back().sent_at;
+          taken.back().taken_at = times[i].end + (waits ? 0 : delay);
           messages_[key_of(taken.back().receive)] = taken.back();
         }
       }
@@ -116,26 +143,27 @@ class MessageOrder {
   std::map<Key, std::vector<Message>> taken_;
 };
 
-/// The parameters that a rank has, and those of them that other ranks have, too.
+/// The parameters of a record on one rank.
 struct RankParameters {
   std::vector<bool> is_here;
-  std::vector<int64_t> shared_bytes;  ///< of each shared one
-  int64_t sharing = 1;                ///< the most ranks that share one
+  std::vector<int64_t> sharing;  ///< how many ranks have each of them
+  std::vector<int> uses;         ///< how many of the rank's stages use each of them
 };
 
 RankParameters parameters_of(const PlannedRanks& ranks, int rank) {
-  RankParameters found{.is_here = std::vector<bool>(ranks.record.parameters.size(), false)};
-  for (size_t i = 0; i < found.is_here.size(); ++i) {
+  const size_t count = ranks.record.parameters.size();
+  RankParameters found{.is_here = std::vector<bool>(count, false),
+                       .sharing = std::vector<int64_t>(count, 0),
+                       .uses = std::vector<int>(count, 0)};
+  for (size_t i = 0; i < count; ++i) {
     std::vector<bool> has(at(ranks.schedule.num_ranks()), false);
     for (size_t stage = 0; stage < ranks.stages.size(); ++stage) {
-      if (ranks.stages[stage].has_parameter[i]) has[at(ranks.schedule.rank_of_stage[stage])] = true;
+      if (!ranks.stages[stage].has_parameter[i]) continue;
+      has[at(ranks.schedule.rank_of_stage[stage])] = true;
+      if (ranks.schedule.rank_of_stage[stage] == rank) ++found.uses[i];
     }
     found.is_here[i] = has[at(rank)];
-    const auto sharing = static_cast<int64_t>(std::count(has.begin(), has.end(), true));
-    const auto& own = ranks.record.parameters[i];
-    if (!has[at(rank)] || sharing == 1 || !own.is_trained) continue;
-    found.shared_bytes.push_back(own.elements * own.element_bytes);
-    found.sharing = std::max(found.sharing, sharing);
+    found.sharing[i] = std::count(has.begin(), has.end(), true);
   }
   return found;
 }
@@ -143,22 +171,28 @@ RankParameters parameters_of(const PlannedRanks& ranks, int rank) {
 /// Goes through the actions of one rank.
 class RankSimulation {
  public:
-  RankSimulation(const PlannedRanks& ranks, const MessageOrder& messages, int rank);
+  RankSimulation(const PlannedRanks& ranks, const PipelineTimeline& timeline, const MessageOrder& messages,
+                 int rank);
 
   MemoryPlan run();
 
  private:
   using Part = int64_t MemoryPlan::*;
+  enum class Sum : uint8_t {
+    kNone,
+    kGradient,  // that of the first micro-batch
+    kOwn,       // memory of the sum's own
+  };
   struct Sent {
-    int to = 0;
-    size_t taken_at = 0;
+    MessageOrder::Message message;
     int64_t bytes = 0;
   };
 
   void add(Part part, int64_t bytes);
   void apply(const ActionMemory& action);
   void send(int64_t bytes, const PipelineAction& receive);
-  void forget_taken(int rank, size_t action);
+  void forget_taken(const TimedPipelineAction& action);
+  void hear_from(const MessageOrder::Message& received);
   void act(const PipelineAction& action);
   void receive(const PipelineAction& action);
   void forward(int stage) { apply(memory_of(stage).forward); }
@@ -167,7 +201,7 @@ class RankSimulation {
   void backward_weights(int stage);
   void end_inputs(int stage);
   void end_micro_batch(int stage);
-  void hand_on(const StageMemory& stage);
+  void hand_on(const StageGradient& gradient);
   void sum_shared();
   const StageMemory& memory_of(int stage) const { return ranks_.memory[at(stage)]; }
   bool is_here(int stage) const {
@@ -176,21 +210,29 @@ class RankSimulation {
   }
 
   const PlannedRanks& ranks_;
+  const PipelineTimeline& timeline_;
   const MessageOrder& order_;
   const int rank_;
   const RankParameters parameters_;
   int64_t largest_bucket_ = 0;      // that has memory only while it is summed
+  std::vector<Sum> sums_;           // of each parameter's gradients
+  std::vector<int> uses_left_;      // of each parameter: stages that have not gone backward to the end
   std::vector<int> micro_batches_;  // of each stage, that have gone backward
   std::vector<Sent> sent_;          // that may not have been taken yet
+  double now_at_ = 0;               // on the timeline, the end of the action
   MemoryPlan now_, most_;
   int64_t total_ = 0, most_total_ = 0;
 };
 
-RankSimulation::RankSimulation(const PlannedRanks& ranks, const MessageOrder& messages, int rank)
+RankSimulation::RankSimulation(const PlannedRanks& ranks, const PipelineTimeline& timeline,
+                               const MessageOrder& messages, int rank)
     : ranks_(ranks),
+      timeline_(timeline),
       order_(messages),
       rank_(rank),
       parameters_(parameters_of(ranks, rank)),
+      sums_(ranks.record.parameters.size(), Sum::kNone),
+      uses_left_(parameters_.uses),
       micro_batches_(ranks.stages.size(), 0) {
   now_ = kept_memory(ranks.record, ranks.layout, parameters_.is_here);
   // All ranks get the whole batch.
@@ -221,31 +263,31 @@ void RankSimulation::apply(const ActionMemory& action) {
   total_ += action.end.peak();
 }
 
-/// A message has memory of its own until the other rank takes it. How fast that one is, is not known: it is
-/// taken to be at most two messages behind.
+/// A message has memory of its own until the other rank has taken it.
 void RankSimulation::send(int64_t bytes, const PipelineAction& receive) {
-  const auto& message = order_.message_for(receive);
-  if (message.is_awaited) {
-    add(&MemoryPlan::communication, bytes);
-    return add(&MemoryPlan::communication, -bytes);
-  }
-  const auto is_waiting = [&](const Sent& sent) { return sent.to == message.to; };
-  if (std::count_if(sent_.begin(), sent_.end(), is_waiting) == 2) {
-    const auto oldest = std::find_if(sent_.begin(), sent_.end(), is_waiting);
-    add(&MemoryPlan::communication, -oldest->bytes);
-    sent_.erase(oldest);
-  }
-  sent_.push_back({.to = message.to, .taken_at = message.taken_at, .bytes = bytes});
+  sent_.push_back({.message = order_.message_for(receive), .bytes = bytes});
   add(&MemoryPlan::communication, bytes);
 }
 
-/// A rank that has come to an action has taken its messages before that.
-void RankSimulation::forget_taken(int rank, size_t action) {
+/// Forgets the messages that are taken before the middle of an action, at which most memory is there.
+void RankSimulation::forget_taken(const TimedPipelineAction& action) {
+  const double middle = (action.begin + action.end) / 2;
   std::erase_if(sent_, [&](const Sent& sent) {
-    const bool is_taken = sent.to == rank && sent.taken_at < action;
-    if (is_taken) add(&MemoryPlan::communication, -sent.bytes);
-    return is_taken;
+    if (sent.message.taken_at > middle) return false;
+    add(&MemoryPlan::communication, -sent.bytes);
+    return true;
   });
+}
+
+/// A rank that has sent a message goes on to its next computation, and takes what it takes before that.
+void RankSimulation::hear_from(const MessageOrder::Message& received) {
+  const auto& others = ranks_.schedule.actions[at(received.from)];
+  size_t action = received.send_action + 1;
+  while (action < others.size() && !is_computation(others[action].op)) ++action;
+  for (auto& [message, bytes] : sent_) {
+    if (message.to == received.from && message.taken_in < action)
+      message.taken_at = std::min(message.taken_at, now_at_ + kWakeUp);
+  }
 }
 
 void RankSimulation::act(const PipelineAction& action) {
@@ -273,14 +315,8 @@ void RankSimulation::act(const PipelineAction& action) {
 
 void RankSimulation::receive(const PipelineAction& action) {
   for (const auto& taken : order_.taken_in(action)) {
+    hear_from(taken);
     const auto& [op, stage, micro_batch] = taken.receive;
-    // The other rank has gone on to its next computation, unless it is late: the first rank of zb-v, which
-    // has little to compute in its first stage, is often ahead.
-    const auto& others = ranks_.schedule.actions[at(taken.from)];
-    size_t action = taken.sent_at + 1;
-    const bool is_prompt = ranks_.layout.pipeline.schedule != "zb-v";
-    while (is_prompt && action < others.size() && !is_computation(others[action].op)) ++action;
-    forget_taken(taken.from, action);
     add(&MemoryPlan::activations,
         op == Op::kReceiveActivation ? memory_of(stage).input_bytes : memory_of(stage).output_bytes);
   }
@@ -316,38 +352,58 @@ void RankSimulation::backward_weights(int stage) {
 /// Adds the gradients of a micro-batch up, as StageGradients does: into new memory the first time.
 void RankSimulation::end_micro_batch(int stage) {
   const StageMemory& own = memory_of(stage);
-  const int earlier = micro_batches_[at(stage)]++;
-  if (earlier == 1) {
-    add(&MemoryPlan::gradients, own.largest_gradient_bytes);
-    add(&MemoryPlan::gradients, -own.largest_gradient_bytes);
+  int64_t added = 0, largest_new = 0;
+  for (const auto& [parameter, bytes] : own.gradients) {
+    Sum& sum = sums_[parameter];
+    if (sum != Sum::kNone) added += bytes;
+    if (sum == Sum::kGradient) largest_new = std::max(largest_new, bytes);
+    sum = sum == Sum::kNone ? Sum::kGradient : Sum::kOwn;
   }
-  if (earlier > 0) add(&MemoryPlan::gradients, -own.gradient_bytes);
-  if (earlier + 1 == ranks_.schedule.num_micro_batches) hand_on(own);
+  add(&MemoryPlan::gradients, largest_new);
+  add(&MemoryPlan::gradients, -largest_new - added);
+  if (++micro_batches_[at(stage)] < ranks_.schedule.num_micro_batches) return;
+  for (size_t i = own.gradients.size(); i-- > 0;) {
+    const size_t parameter = own.gradients[i].parameter;
+    if (--uses_left_[parameter] == 0 && parameters_.sharing[parameter] == 1) hand_on(own.gradients[i]);
+  }
 }
 
-/// The parameters get the sums: those of one micro-batch as copies. If ranks sum them up, they go to buckets.
-void RankSimulation::hand_on(const StageMemory& stage) {
-  if (ranks_.schedule.num_micro_batches == 1) {
-    add(&MemoryPlan::gradients, stage.largest_gradient_bytes);
-    add(&MemoryPlan::gradients, -stage.largest_gradient_bytes);
+/// The parameter gets the sum: that of one micro-batch as a copy. If ranks sum it up, it goes to a bucket.
+void RankSimulation::hand_on(const StageGradient& gradient) {
+  const auto& [parameter, bytes] = gradient;
+  if (sums_[parameter] == Sum::kGradient) {
+    add(&MemoryPlan::gradients, bytes);
+    add(&MemoryPlan::gradients, -bytes);
   }
   if (!sums_gradients(ranks_.layout)) return;
   add(&MemoryPlan::buckets, largest_bucket_);
   add(&MemoryPlan::buckets, -largest_bucket_);
-  add(&MemoryPlan::gradients, -stage.gradient_bytes);
+  add(&MemoryPlan::gradients, -bytes);
 }
 
-/// Ranks that share a parameter send each other their sums, and add them up.
+/// Ranks that share a parameter send each other their sums, and add them up one by one.
 void RankSimulation::sum_shared() {
-  for (const int64_t bytes : parameters_.shared_bytes) {
-    const int64_t needed = bytes * (parameters_.sharing + 1);
-    add(&MemoryPlan::communication, needed);
-    add(&MemoryPlan::communication, -needed);
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    if (parameters_.sharing[i] < 2 || sums_[i] == Sum::kNone) continue;
+    const int64_t bytes = ranks_.record.parameters[i].elements * ranks_.record.parameters[i].element_bytes;
+    const int64_t messages = bytes * (parameters_.sharing[i] - 1);
+    const int64_t terms = bytes * std::min<int64_t>(parameters_.sharing[i], 3);
+    add(&MemoryPlan::communication, messages + terms);
+    add(&MemoryPlan::communication, -messages - terms);
+    sums_[i] = Sum::kOwn;
+  }
+  for (size_t i = sums_.size(); i-- > 0;) {
+    if (parameters_.sharing[i] < 2 || sums_[i] == Sum::kNone) continue;
+    hand_on({i, ranks_.record.parameters[i].elements * ranks_.record.parameters[i].element_bytes});
   }
 }
 
 MemoryPlan RankSimulation::run() {
-  for (const auto& action : ranks_.schedule.actions[at(rank_)]) act(action);
+  for (const auto& action : timeline_.ranks[at(rank_)]) {
+    forget_taken(action);
+    now_at_ = action.end;
+    act(action.action);
+  }
   sum_shared();
   return most_;
 }
@@ -365,11 +421,11 @@ std::vector<MemoryPlan> memory_of_pipeline(const RecordedStep& record, const Tra
       .memory = {}};
   ranks.stages = planned_stages(record, pipeline, ranks.schedule.num_stages());
   ranks.memory = memory_of_stages(record, layout, ranks.stages);
-  const auto timeline = simulate_pipeline(ranks.schedule, times_of_stages(record, ranks.stages));
+  const auto timeline = simulate_pipeline(ranks.schedule, times_of_stages(ranks));
   const MessageOrder messages(ranks.schedule, timeline);
   std::vector<MemoryPlan> plans;
   for (int rank = 0; rank < pipeline.ranks; ++rank)
-    plans.push_back(RankSimulation(ranks, messages, rank).run());
+    plans.push_back(RankSimulation(ranks, timeline, messages, rank).run());
   return plans;
 }
 

@@ -59,8 +59,8 @@ void StageSimulation::find_gradients(StageMemory& found) const {
     const auto parameter = static_cast<int>(i);
     int64_t bytes = memory_.bytes_of_parameter(parameter);
     if (units_.is_in_unit(parameter)) bytes /= layout_.replicas;
+    found.gradients.push_back({i, bytes});
     found.gradient_bytes += bytes;
-    found.largest_gradient_bytes = std::max(found.largest_gradient_bytes, bytes);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct ActionMemory {
   MemoryPlan end;   ///< afterwards
 };
 
+/// The gradient that a micro-batch's backward makes of a parameter.
+struct StageGradient {
+  size_t parameter = 0;
+  int64_t bytes = 0;
+};
+
 /// The memory of one stage's actions for one micro-batch. What it receives and sends is not in it: it is
 /// there before the actions, and stays.
 struct StageMemory {
@@ -29,8 +36,8 @@ struct StageMemory {
   bool keeps_output_gradient = false;  ///< the same
   int64_t input_bytes = 0;             ///< of the stage's input, and of its gradient; 0 for the first stage
   int64_t output_bytes = 0;            ///< of the stage's result; 0 for the last one
-  int64_t gradient_bytes = 0;          ///< of the parameters' gradients
-  int64_t largest_gradient_bytes = 0;
+  std::vector<StageGradient> gradients;
+  int64_t gradient_bytes = 0;  ///< of all of them
 };
 
 /// Follows the record's events of each stage.

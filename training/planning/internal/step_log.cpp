@@ -7,6 +7,14 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+/// Kernels that add to their results call it first.
+bool fills(const StepLog::Operator& one) {
+  return one.name == "aten::zero_" || one.name == "aten::fill_";
+}
+
+}  // namespace
 
 using Kind = RecordedEvent::Kind;
 
@@ -139,9 +147,9 @@ void StepLog::take_gradient(int parameter, const at::Tensor& gradient) {
   note(Kind::kGradient, parameter);
 }
 
-StepLog::Inner StepLog::begin_operator(bool is_whole) {
+StepLog::Inner StepLog::begin_operator(bool is_whole, bool may_need_scratch) {
   if (is_whole) ++num_whole_;
-  return {operators.size(), is_whole, events.size(), allocations.size()};
+  return {operators.size(), is_whole, may_need_scratch, events.size(), allocations.size()};
 }
 
 /// Puts one allocation in the place of all that the operator has allocated and freed: their number may depend
@@ -174,7 +182,8 @@ void StepLog::join_scratch(const Inner& inner) {
     allocations.push_back(all[i]);
     note(Kind::kAllocate, number);
   }
-  if (most > left) {
+  // Products need memory for some sizes only, and must look the same for all of them.
+  if (most > left || inner.may_need_scratch) {
     const auto number = static_cast<int>(allocations.size());
     allocations.push_back({.bytes = most - left, .call = call_, .is_backward = is_backward_});
     note(Kind::kAllocate, number);
@@ -189,7 +198,10 @@ void StepLog::join_scratch(const Inner& inner) {
 
 void StepLog::end_operator(const Inner& inner, Operator* seen) {
   if (inner.is_whole && --num_whole_ == 0 && is_recording) join_scratch(inner);
-  if (seen == nullptr || operators.size() > inner.num_counted) return;
+  if (seen == nullptr) return;
+  const auto first = operators.begin() + static_cast<int64_t>(inner.num_counted);
+  if (first != operators.end() && !(seen->has_kernel && std::all_of(first, operators.end(), fills))) return;
+  operators.erase(first, operators.end());
   seen->call = call_;
   seen->is_backward = is_backward_;
   operators.push_back(std::move(*seen));

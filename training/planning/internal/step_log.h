@@ -28,6 +28,7 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   };
   struct Operator {
     std::string name;
+    bool has_kernel = false;  // of its own, and does not only call other operators
     int call = -1;
     bool is_backward = false;
     std::vector<std::vector<int64_t>> shapes;
@@ -83,16 +84,20 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   bool is_in_collective() const { return num_collectives_ > 0; }
   /// Notes that a collective reads or writes a tensor, if one is under way.
   void take_operand(const at::Tensor& tensor) const;
-  /// Begins an operator; those that it calls do not count if it `is_whole`. Give the result to
+  /// Begins an operator; those that it calls do not count if it `is_whole`. If it `may_need_scratch`, its
+  /// sizes decide whether it needs memory while it runs: it then has a piece of memory in any case, of no
+  /// bytes if it needs none. Give the result to
   /// end_operator().
   struct Inner {
     size_t num_counted = 0;
     bool is_whole = false;
+    bool may_need_scratch = false;
     size_t first_event = 0;
     size_t first_allocation = 0;
   };
-  Inner begin_operator(bool is_whole);
-  /// Counts the operator, unless it is null or only calls counted ones.
+  Inner begin_operator(bool is_whole, bool may_need_scratch);
+  /// Counts the operator, unless it is null or only calls counted ones. One with a kernel that has filled its
+  /// results first counts as a whole.
   void end_operator(const Inner& inner, Operator* seen);
 
   std::vector<Allocation> allocations;

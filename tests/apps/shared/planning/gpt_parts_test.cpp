@@ -177,6 +177,32 @@ TEST_P(GptPartsTest, NeedTheMemoryThatTheRecordedStepNeeds) {
   }
 }
 
+TEST_P(GptPartsTest, NeedTheMemoryOfStagesThatTheRecordedStepNeeds) {
+  const auto record = recorded(gpt());
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
+    const bool has_two = schedule == std::string("interleaved") || schedule == std::string("zb-v");
+    for (const bool recomputes : {false, true}) {
+      TrainingLayout layout{.examples = 24, .micro_batches = 6};
+      layout.pipeline = {.ranks = 2,
+                         .schedule = schedule,
+                         .blocks = record.pipeline_blocks("blocks."),
+                         .costs = gpt_block_flops(gpt().options, gpt().length)};
+      if (recomputes) layout.recomputed = record.blocks_named("blocks.");
+      const auto expected = plan_memory_of_ranks(record, layout);
+      const LayoutPlanner planner(planned_gpt(gpt().options, gpt().length, PlannedNumbers::kFloat32),
+                                  {.devices = 2, .devices_per_machine = 2}, {.global_batch = 24 * 6});
+      const auto planned = planner.memory_of_ranks({.pipeline = 2,
+                                                    .micro_batches = 6,
+                                                    .recomputes = recomputes,
+                                                    .schedule = schedule,
+                                                    .stages_per_rank = has_two ? 2 : 1});
+      for (size_t rank = 0; rank < expected.size(); ++rank)
+        EXPECT_NEAR(planned[rank].peak() / static_cast<double>(expected[rank].peak()), 1, 0.2)
+            << schedule << " rank " << rank << " recomputes " << recomputes;
+    }
+  }
+}
+
 GptOptions with_experts(GptOptions options, int64_t shared) {
   options.num_experts = 6;
   options.num_shared_experts = shared;
