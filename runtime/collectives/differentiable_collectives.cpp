@@ -126,21 +126,25 @@ class EqualAllToAllBackward final : public Node {
   BackendPointer backend_;
 };
 
+/// Returns other handles of the same memory. The threads of other ranks may keep what they get for a while:
+/// not the results themselves, which get a place in a graph.
+variable_list handles_of_results(const variable_list& results) {
+  variable_list handles;
+  for (const auto& result : results) handles.push_back(result.detach());
+  return handles;
+}
+
 /// Whether a gradient flows from the results of an operation on `tensors` back to them.
 bool is_recorded(const variable_list& tensors) {
   return at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(tensors);
 }
 
-/// Makes a Backward the origin of `results`. It turns their gradients into those of `tensors`. The threads of
-/// other ranks may keep the handles that they got for a while, which must not keep the graph.
+/// Makes a Backward the origin of `results`. It turns their gradients into those of `tensors`.
 template <typename Backward, typename... Args>
 void record(const variable_list& tensors, variable_list& results, Args&&... args) {
   const std::shared_ptr<Node> node(new Backward(std::forward<Args>(args)...), torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(tensors));
-  for (auto& result : results) {
-    result = result.detach();
-    torch::autograd::create_gradient_edge(result, node);
-  }
+  for (auto& result : results) torch::autograd::create_gradient_edge(result, node);
 }
 
 /// Returns the axis, counted from the front. Throws InvalidArgument if the tensor does not have it.
@@ -193,7 +197,8 @@ at::Tensor scatter_parts(const BackendPointer& backend, ReduceOp op, const at::T
     std::vector<variable_list> inputs{parts_of(values, axis, sizes)};
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction_of(op);
-    backend->reduce_scatter(results, inputs, options)->wait();
+    auto outputs = handles_of_results(results);
+    backend->reduce_scatter(outputs, inputs, options)->wait();
   }
   if (is_recorded({tensor})) record<ReduceScatterBackward>({tensor}, results, backend, op, axis, sizes);
   return results[0];
@@ -211,7 +216,8 @@ variable_list exchange(const BackendPointer& backend, const variable_list& tenso
     const at::NoGradGuard no_grad;
     variable_list inputs;
     for (const auto& tensor : tensors) inputs.push_back(tensor.detach().resolve_conj().resolve_neg());
-    backend->alltoall(results, inputs)->wait();
+    auto outputs = handles_of_results(results);
+    backend->alltoall(outputs, inputs)->wait();
   }
   if (is_recorded(tensors)) record<AllToAllBackward>(tensors, results, backend, sent);
   return results;
@@ -224,7 +230,8 @@ at::Tensor exchange_equal(const BackendPointer& backend, const at::Tensor& parts
     const at::NoGradGuard no_grad;
     at::Tensor sent = parts.detach().resolve_conj().resolve_neg().contiguous();
     Sizes equal;
-    backend->alltoall_base(results[0], sent, equal, equal)->wait();
+    at::Tensor received = results[0].detach();
+    backend->alltoall_base(received, sent, equal, equal)->wait();
   }
   if (is_recorded({parts})) record<EqualAllToAllBackward>({parts}, results, backend);
   return results[0];
