@@ -20,7 +20,7 @@ std::string training_flags(const PlanOptions& options, const PlannedLayout& layo
 }
 
 std::string training_command(const PlanOptions& options, const PlannedLayout& layout) {
-  const std::string command = program_name(options.program) + " " + training_flags(options, layout);
+  std::string command = program_name(options.program) + " " + training_flags(options, layout);
   if (layout.servers == 0 || options.cluster.machines() > 1) return command;
   return fmt::format("lockstep_launch_local --ps {} --{} {} {}", layout.servers,
                      options.has_gpus ? "gpus" : "workers", layout.data, command);
