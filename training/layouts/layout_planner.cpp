@@ -165,7 +165,7 @@ std::vector<LayoutMemory> LayoutPlanner::memory_of_ranks(const PlannedLayout& la
   if (state_->memory) return state_->memory(layout);
   auto ranks = predict_layout_memory(state_->model, state_->cluster, state_->training, layout, state_->plans);
   if (state_->model.tables.empty()) return ranks;
-  return predict_table_memory(state_->model, state_->cluster, state_->training, layout, ranks.front());
+  return predict_table_memory(state_->model, state_->training, layout, ranks.front());
 }
 
 LayoutMemory LayoutPlanner::memory(const PlannedLayout& layout) const {

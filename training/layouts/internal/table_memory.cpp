@@ -79,9 +79,8 @@ double bytes_of_network(const PlannedModel& model, const PlannedTraining& traini
 
 }  // namespace
 
-std::vector<LayoutMemory> predict_table_memory(const PlannedModel& model, const PlannedCluster& cluster,
-                                               const PlannedTraining& training, const PlannedLayout& layout,
-                                               const LayoutMemory& network) {
+std::vector<LayoutMemory> predict_table_memory(const PlannedModel& model, const PlannedTraining& training,
+                                               const PlannedLayout& layout, const LayoutMemory& network) {
   const double examples = examples_of_micro_batch(training, layout);
   const double dense = bytes_of_network(model, training);
   double tables = 0;
