@@ -1,9 +1,17 @@
 #include "lockstep/measurement/markdown_table.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 
 namespace lockstep::measurement {
+
+std::string fixed(double value, int digits) {
+  const int length = std::snprintf(nullptr, 0, "%.*f", digits, value);
+  std::string text(static_cast<size_t>(length), '\0');
+  std::snprintf(text.data(), text.size() + 1, "%.*f", digits, value);
+  return text;
+}
 
 MarkdownTable::MarkdownTable(std::vector<std::string> header) {
   rows_.push_back(std::move(header));

@@ -6,6 +6,9 @@
 
 namespace lockstep::measurement {
 
+/// Returns the number with as many digits after the point.
+std::string fixed(double value, int digits);
+
 /// A table of text, printed as Markdown with aligned columns.
 class MarkdownTable {
  public:

@@ -131,7 +131,7 @@ std::vector<int64_t> measured_peaks(const PlannedTraining& training) {
   const bool has_units = layout.stage == 3 && layout.replicas > 1 && !training.uses_processes;
   RankAccounts accounts(training.uses_processes ? 1 : static_cast<size_t>(num_ranks(training)));
   const auto strategy = make_strategy_of(training);
-  // What the strategy allocates for a rank, such as buckets, it allocates in the rank's thread before a run.
+  // Before a run, the strategy allocates buckets and the like of a rank in that rank's thread.
   strategy->run([&](ReplicaContext& replica) { measurement::count_thread_in(accounts.of(replica)); });
   auto models = strategy->scope([&](ReplicaContext& replica) {
     const measurement::TensorAccountGuard guard(accounts.of(replica));

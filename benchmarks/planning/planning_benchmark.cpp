@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -25,15 +24,8 @@ namespace {
 
 constexpr double kLargestError = 0.05;
 
-std::string fixed(double value, int digits) {
-  constexpr size_t kLongest = 32;
-  std::string text(kLongest, '\0');
-  text.resize(static_cast<size_t>(std::snprintf(text.data(), kLongest, "%.*f", digits, value)));
-  return text;
-}
-
 std::string megabytes(int64_t bytes) {
-  return bytes == 0 ? "-" : fixed(static_cast<double>(bytes) / 1e6, 1);
+  return bytes == 0 ? "-" : measurement::fixed(static_cast<double>(bytes) / 1e6, 1);
 }
 
 double error_of(int64_t planned, int64_t measured) {
@@ -97,15 +89,15 @@ int run(int argc, char** argv) {
     table.add_row({text + place, megabytes(plan.parameters + plan.buffers), megabytes(plan.gradients),
                    megabytes(plan.optimizer_state), megabytes(plan.activations + plan.inputs),
                    megabytes(plan.buckets + plan.gathered_units + plan.communication), megabytes(plan.peak()),
-                   megabytes(compared.measured[rank]), fixed(100 * error, 1)});
-    std::cerr << place << ": " << fixed(100 * error, 1) << " %" << std::endl;
+                   megabytes(compared.measured[rank]), measurement::fixed(100 * error, 1)});
+    std::cerr << place << ": " << measurement::fixed(100 * error, 1) << " %" << std::endl;
   }
   std::cout << "MB (10^6 bytes) of each rank; of stages, the rank that is off most\n\n"
             << table << "\n"
             << options.trainings << " trainings; mean error "
-            << fixed(100 * sum / static_cast<double>(options.trainings), 2) << " %, largest "
-            << fixed(100 * worst, 2) << " %, lowest " << fixed(100 * least, 2) << " %, " << num_off
-            << " above " << fixed(100 * kLargestError, 0) << " %\n";
+            << measurement::fixed(100 * sum / static_cast<double>(options.trainings), 2) << " %, largest "
+            << measurement::fixed(100 * worst, 2) << " %, lowest " << measurement::fixed(100 * least, 2)
+            << " %, " << num_off << " above " << measurement::fixed(100 * kLargestError, 0) << " %\n";
   return num_off > 0 ? 1 : 0;
 }
 

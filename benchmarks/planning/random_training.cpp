@@ -26,10 +26,6 @@ class Draw {
 /// The axes of a mesh and what runs along them.
 enum class MeshKind : uint8_t { kData, kStages, kStagesOfParts, kParts, kTokens, kExperts, kProcesses };
 
-bool has_stages(MeshKind kind) {
-  return kind == MeshKind::kStages || kind == MeshKind::kStagesOfParts;
-}
-
 bool is_for_gpt(MeshKind kind) {
   return kind == MeshKind::kStagesOfParts || kind == MeshKind::kParts || kind == MeshKind::kTokens ||
          kind == MeshKind::kExperts;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// How a recorded model is trained in all layouts.
+/// The training of a recorded model, the same in all layouts.
 struct RecordedTraining {
   PlannedOptimizer optimizer = PlannedOptimizer::kAdam;
   std::vector<double> stage_costs{};  ///< of each block, see PlannedPipeline::costs

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -27,15 +26,8 @@ namespace {
 constexpr double kLargestRatio = 1.1;
 constexpr int kFirstSteps = 2;
 
-std::string fixed(double value, int digits) {
-  constexpr size_t kLongest = 32;
-  std::string text(kLongest, '\0');
-  text.resize(static_cast<size_t>(std::snprintf(text.data(), kLongest, "%.*f", digits, value)));
-  return text;
-}
-
 std::string milliseconds(double seconds) {
-  return fixed(1000 * seconds, 0);
+  return measurement::fixed(1000 * seconds, 0);
 }
 
 struct MeasuredLayout {
@@ -74,8 +66,8 @@ void print_layouts(const std::vector<MeasuredLayout>& layouts) {
               << milliseconds(planned.time.sums + planned.time.gathers) << ", cut "
               << milliseconds(planned.time.cut_layers + planned.time.sequences) << ", units "
               << milliseconds(planned.time.units) << ", optimizer " << milliseconds(planned.time.optimizer)
-              << "), " << fixed(planned.memory.peak() / 1e6, 1) << " MB, measured " << milliseconds(seconds)
-              << " ms\n";
+              << "), " << measurement::fixed(planned.memory.peak() / 1e6, 1) << " MB, measured "
+              << milliseconds(seconds) << " ms\n";
   }
 }
 
@@ -111,8 +103,8 @@ int run(int argc, char** argv) {
     ++winners[kind_of(fastest.planned.layout)];
     table.add_row({order_case.name, text_of(first.planned.layout), milliseconds(first.planned.time.seconds()),
                    milliseconds(first.seconds), text_of(fastest.planned.layout),
-                   milliseconds(fastest.seconds), fixed(ratio, 3)});
-    std::cerr << "    ratio " << fixed(ratio, 3) << std::endl;
+                   milliseconds(fastest.seconds), measurement::fixed(ratio, 3)});
+    std::cerr << "    ratio " << measurement::fixed(ratio, 3) << std::endl;
   }
   std::cout << measurement::today() << ", " << measurement::describe_machine() << "\n\n"
             << table << "\n"

@@ -204,7 +204,7 @@ TEST(LayoutTime, CopiesGradientsToBuckets) {
   EXPECT_NEAR(alone.time({}).sums, 0, 1e-9);
 }
 
-/// What a device waits for if it gathers one unit ahead, and a link carries one thing at a time, step by
+/// Seconds that a device waits if it gathers one unit ahead, and a link carries one thing at a time, step by
 /// step.
 double waits_of_units(int units, double forward, double backward, double gather) {
   double now = gather;  // of the first one

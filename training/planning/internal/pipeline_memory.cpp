@@ -120,7 +120,7 @@ class MessageOrder {
         while (!messages_.contains(key_of(actions[i]))) {
           taken.push_back(sent[{from, rank}][next[{from, rank}]++]);
           taken.back().taken_in = i;
-          // How fast ranks are is not known: one that does not wait for the message may be late.
+          // The speed of ranks is not known: one that does not wait for the message may be late.
           const bool waits = times[i].begin <= taken.back().sent_at;
           taken.back().taken_at = times[i].end + (waits ? 0 : delay);
           messages_[key_of(taken.back().receive)] = taken.back();
