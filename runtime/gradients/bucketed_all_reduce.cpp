@@ -26,13 +26,13 @@ void BucketedAllReduce::arrive(size_t parameter, const at::Tensor& gradient) {
       .arrived = true, .sparse = gradient.layout() != at::kStrided, .mark = TensorMark(gradient)};
   if (!is_first) return;
   arrivals_.push_back(parameter);
-  --progress_[buckets_.bucket_of(parameter)].pending;
+  if (buckets_.has_slot(parameter)) --progress_[buckets_.bucket_of(parameter)].pending;
 }
 
 void BucketedAllReduce::withdraw(size_t parameter) {
   gradients_[parameter] = {};
   std::erase(arrivals_, parameter);
-  ++progress_[buckets_.bucket_of(parameter)].pending;
+  if (buckets_.has_slot(parameter)) ++progress_[buckets_.bucket_of(parameter)].pending;
 }
 
 /// Fills the bucket, and its rounded copy if it has one.

@@ -39,8 +39,9 @@ class BucketedAllReduce {
   /// Begins sums that follow others, if those have ended: see BucketSums. Does not wait.
   void advance() { sums_->advance(); }
 
-  /// Records a gradient: the parameter's slot, a sparse tensor outside the buckets, or a dense one that
-  /// `fill` copies into the slot. May be called again until the parameter's bucket is launched.
+  /// Records a gradient: the parameter's slot, a tensor outside the buckets if it is sparse or the parameter
+  /// has no slot, or a dense one that `fill` copies into the slot. May be called again until the parameter's
+  /// bucket is launched.
   void arrive(size_t parameter, const at::Tensor& gradient);
   /// Undoes arrive(), if has_left() is false.
   void withdraw(size_t parameter);
@@ -51,7 +52,9 @@ class BucketedAllReduce {
   /// Returns a mark of the last gradient to arrive, as it was when its bucket was launched.
   const TensorMark& mark(size_t parameter) const { return gradients_[parameter].mark; }
   /// Returns true if the parameter's bucket has been launched.
-  bool has_left(size_t parameter) const { return progress_[buckets_.bucket_of(parameter)].launched; }
+  bool has_left(size_t parameter) const {
+    return buckets_.has_slot(parameter) && progress_[buckets_.bucket_of(parameter)].launched;
+  }
   /// Returns the parameters in order of arrival.
   const std::vector<size_t>& arrivals() const { return arrivals_; }
 

@@ -19,13 +19,14 @@ struct BucketParts {
   bool are_kept_apart = false;
 };
 
-/// The flat memory in which one replica's gradients are summed. Every parameter that required a gradient when
-/// the layout was made has a slot in one of the buckets. Use it from its replica's thread only.
+/// The flat memory in which one replica's gradients are summed. Every parameter of the layout's order that
+/// required a gradient when it was made has a slot in one of the buckets. Use it from its replica's thread only.
 class GradientBuckets {
  public:
   /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
-  /// `order` must be a permutation of the parameters' indices. Slots begin at multiples of `alignment` bytes;
-  /// the gaps hold zeros. Buckets of float32 and float64 get memory to be rounded to `wire_dtype` in.
+  /// `order` lists indices of parameters, each at most once; the others get no slot. Slots begin at multiples
+  /// of `alignment` bytes; the gaps hold zeros. Buckets of float32 and float64 get memory to be rounded to
+  /// `wire_dtype` in.
   ///
   /// With `parts`, buckets are padded, so that their parts are equal and begin at whole cache lines. Buckets
   /// of shards are not cut into parts.
@@ -105,7 +106,7 @@ class GradientBuckets {
   bool holds(size_t parameter, const at::Tensor& gradient) const {
     // is_alias_of() would look at the data, which a pending gradient refuses.
     const auto storage_of = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
-    return gradient.defined() && gradient.layout() == at::kStrided &&
+    return has_slot(parameter) && gradient.defined() && gradient.layout() == at::kStrided &&
            storage_of(gradient) == storage_of(slots_[parameter].view);
   }
 
@@ -119,7 +120,7 @@ class GradientBuckets {
   };
   struct Slot {
     size_t bucket = 0;
-    at::Tensor view;  // undefined if the parameter required no gradient
+    at::Tensor view;  // undefined if the parameter required no gradient, or is not in the order
   };
   struct Signature {
     at::ScalarType dtype;

@@ -20,8 +20,10 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, ReplicaBack
       order_(parameters_.size()),
       all_reduce_(
           buckets_, channel_, [this](size_t bucket) { fill(bucket); }, make_sums()),
-      outside_(parameters_.size()),
+      to_fill_(parameters_.size()),
+      is_outside_(parameters_.size()),
       old_sums_(parameters_.size()) {
+  expect_kinds();
   lay_out();
 }
 
@@ -54,9 +56,14 @@ void GradientReducer::lay_out() {
     lay_out_parts();
   } else {
     hooks_.reset();
-    buckets_.lay_out(parameters_, order_.current(), options_.buckets, options_.slot_alignment,
-                     channel_.wire_dtype);
+    std::vector<size_t> with_slots;
+    for (const size_t i : order_.current()) {
+      is_outside_[i] = parameters_[i].requires_grad() && seen_[i] == GradientKind::kSparse ? 1 : 0;
+      if (!is_outside(i)) with_slots.push_back(i);
+    }
+    buckets_.lay_out(parameters_, with_slots, options_.buckets, options_.slot_alignment, channel_.wire_dtype);
   }
+  has_new_kinds_ = false;
   all_reduce_.begin_step();
   make_pending();
   hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
@@ -66,11 +73,28 @@ bool GradientReducer::is_laid_out() const {
   return hooks_ && buckets_.fit(parameters_) && hooks_->are_in_place(parameters_);
 }
 
+void GradientReducer::expect_kinds() {
+  seen_.assign(parameters_.size(), GradientKind::kNone);
+  for (const size_t i : options_.sparse) seen_[i] = GradientKind::kSparse;
+}
+
+/// Learns from the agreed kinds, which are the same on all replicas, so that all make the same layout.
+void GradientReducer::note_kinds() {
+  const auto& kinds = all_reduce_.kinds();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    // A gradient that is dense in some steps only would otherwise cost a layout each time.
+    if (!is_summed(i) || kinds[i] == GradientKind::kNone || seen_[i] == GradientKind::kDense) continue;
+    seen_[i] = kinds[i];
+    has_new_kinds_ = has_new_kinds_ || is_outside(i) != (kinds[i] == GradientKind::kSparse);
+  }
+}
+
 void GradientReducer::describe(Fingerprint& fingerprint) const {
   fingerprint.add(statistics_.rebuilds);
   fingerprint.add(static_cast<uint8_t>(phase_));
   // A backward of an earlier run has left work that no capture can wait for.
-  if (phase_ == Phase::kCollecting || order_.has_next() || !is_laid_out()) fingerprint.add_unsettled();
+  if (phase_ == Phase::kCollecting || order_.has_next() || has_new_kinds_ || !is_laid_out())
+    fingerprint.add_unsettled();
 }
 
 void GradientReducer::prepare() {
@@ -80,7 +104,7 @@ void GradientReducer::prepare() {
     drop_gradients();
     drain();
   }
-  if (current && !order_.has_next()) return;
+  if (current && !order_.has_next() && !has_new_kinds_) return;
   if (order_.has_next()) order_.take_next();
   lay_out();
 }
@@ -140,9 +164,9 @@ void GradientReducer::check_single_owner(size_t index) const {
 void GradientReducer::take_in(size_t index) {
   const at::Tensor& gradient = parameters_[index].grad();
   old_sums_.forget(index);
-  outside_[index].reset();
-  if (gradient.layout() != at::kStrided) {
-    if (options_.sharding) refuse_sparse(index);
+  to_fill_[index].reset();
+  if (gradient.layout() != at::kStrided && options_.sharding) refuse_sparse(index);
+  if (gradient.layout() != at::kStrided || is_outside(index)) {
     all_reduce_.arrive(index, gradient);
     return;
   }
@@ -153,7 +177,7 @@ void GradientReducer::take_in(size_t index) {
           c10::str("[gradients] ", options_.name_of(index), " changed its shape or dtype within a step"));
     }
     if (gradient.is_cuda()) {
-      outside_[index] = gradient;  // a GPU needs as long to start a small copy as to make it
+      to_fill_[index] = gradient;  // a GPU needs as long to start a small copy as to make it
     } else {
       const at::NoGradGuard no_grad;
       allocate(buckets_.bucket_of(index));
@@ -169,9 +193,9 @@ void GradientReducer::fill(size_t bucket) {
   std::vector<at::Tensor> slots;
   std::vector<at::Tensor> gradients;
   for (const size_t i : buckets_.members(bucket)) {
-    if (!outside_[i].defined()) continue;
+    if (!to_fill_[i].defined()) continue;
     slots.push_back(buckets_.slot(i));
-    gradients.push_back(std::exchange(outside_[i], {}));
+    gradients.push_back(std::exchange(to_fill_[i], {}));
   }
   if (gradients.empty()) return;
   const at::NoGradGuard no_grad;
@@ -180,7 +204,7 @@ void GradientReducer::fill(size_t bucket) {
 
 void GradientReducer::begin_step() {
   phase_ = Phase::kIdle;
-  outside_.assign(parameters_.size(), {});
+  to_fill_.assign(parameters_.size(), {});
   all_reduce_.begin_step();
 }
 
@@ -205,7 +229,7 @@ void GradientReducer::drain() {
 
 void GradientReducer::drop_gradients() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!buckets_.has_slot(i)) continue;
+    if (!buckets_.has_slot(i) && !is_outside(i)) continue;
     const at::Tensor& gradient = parameters_[i].grad();
     if (all_reduce_.is_sparse(i) || buckets_.holds(i, gradient) || all_reduce_.mark(i).is(gradient))
       parameters_[i].mutable_grad().reset();
@@ -214,8 +238,7 @@ void GradientReducer::drop_gradients() {
 
 void GradientReducer::check_untrained() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (buckets_.is_trained(i) || !parameters_[i].requires_grad() || !parameters_[i].grad().defined())
-      continue;
+    if (is_summed(i) || !parameters_[i].requires_grad() || !parameters_[i].grad().defined()) continue;
     throw InvalidArgument(c10::str("[gradients] ", options_.name_of(i),
                                    " began to require a gradient within this run, so that its gradients are "
                                    "not summed: change requires_grad between runs"));
@@ -224,7 +247,8 @@ void GradientReducer::check_untrained() const {
 
 void GradientReducer::finish() {
   check_untrained();
-  if (buckets_.size() == 0 || (phase_ == Phase::kSummed && old_sums_.are_there(parameters_))) return;
+  const bool has_none = buckets_.size() == 0 && std::ranges::count(is_outside_, 0) == std::ssize(is_outside_);
+  if (has_none || (phase_ == Phase::kSummed && old_sums_.are_there(parameters_))) return;
   if (phase_ == Phase::kSummed) begin_step();
   if (was_zeroed(std::nullopt)) drain();
   phase_ = Phase::kCollecting;
@@ -241,6 +265,7 @@ void GradientReducer::finish() {
   } else {
     put_back_sums();
     order_.agree(*channel_.host, all_reduce_.arrivals());
+    note_kinds();
   }
   phase_ = Phase::kSummed;
 }
@@ -270,7 +295,7 @@ void GradientReducer::check_left_alone(size_t index) const {
 /// Takes in gradients that did not arrive by a hook, or were zeroed or replaced since.
 void GradientReducer::take_in_rest() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!buckets_.is_trained(i)) continue;
+    if (!is_summed(i)) continue;
     const bool has_gradient = parameters_[i].grad().defined();
     if (all_reduce_.has_arrived(i)) {
       if (all_reduce_.has_left(i)) {
@@ -279,13 +304,13 @@ void GradientReducer::take_in_rest() {
       }
       if (all_reduce_.mark(i).is(parameters_[i].grad())) continue;
       all_reduce_.withdraw(i);
-      outside_[i].reset();
+      to_fill_[i].reset();
     }
     // Gradients of held backwards arrive only here if the last backward did not reach the parameter.
     if (has_gradient) {
       if (old_sums_.contain(i, parameters_[i].grad(), /*own_writes=*/0)) refuse_old_sum(i);
       take_in(i);
-    } else if (!is_in_parts(i)) {  // The others' slots may have no memory yet.
+    } else if (!is_outside(i) && !is_in_parts(i)) {  // The others' slots may have no memory yet.
       buckets_.slot(i).zero_();
     }
   }
@@ -295,14 +320,16 @@ void GradientReducer::take_in_rest() {
 void GradientReducer::put_back_sums() {
   const auto& kinds = all_reduce_.kinds();
   sum_sparse(kinds);
+  sum_apart(kinds);
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!buckets_.has_slot(i)) continue;
+    if (!buckets_.has_slot(i) && !is_outside(i)) continue;
     if (kinds[i] == GradientKind::kNone) {
       parameters_[i].mutable_grad().reset();
       old_sums_.forget(i);
       continue;
     }
-    if (kinds[i] == GradientKind::kDense) parameters_[i].mutable_grad() = buckets_.slot(i);
+    if (kinds[i] == GradientKind::kDense && !is_outside(i))
+      parameters_[i].mutable_grad() = buckets_.slot(i);
     old_sums_.remember(i, parameters_[i].grad());
   }
 }
@@ -319,6 +346,27 @@ void GradientReducer::sum_sparse(const std::vector<GradientKind>& kinds) {
   }
 }
 
+/// Sums gradients that are dense although their parameters have no slots.
+void GradientReducer::sum_apart(const std::vector<GradientKind>& kinds) {
+  std::vector<size_t> dense;
+  for (const size_t i : order_.current()) {
+    if (is_outside(i) && kinds[i] == GradientKind::kDense) dense.push_back(i);
+  }
+  if (dense.empty()) return;
+  GradientBuckets apart;
+  apart.lay_out(parameters_, dense, options_.buckets, options_.slot_alignment, channel_.wire_dtype);
+  for (const size_t i : dense) {
+    if (parameters_[i].grad().defined()) apart.slot(i).copy_(parameters_[i].grad());
+  }
+  const auto sums = make_whole_sums(apart);
+  for (size_t bucket = 0; bucket < apart.size(); ++bucket) {
+    apart.round(bucket);
+    sums->launch(bucket);
+  }
+  sums->wait();
+  for (const size_t i : dense) parameters_[i].mutable_grad() = apart.slot(i);
+}
+
 void GradientReducer::mark_applied() {
   if (options_.sharding) drop_parts();
   old_sums_.excuse_writes();
@@ -329,6 +377,7 @@ void GradientReducer::reset() {
   if (phase_ == Phase::kCollecting) drop_gradients();
   begin_step();
   order_.reset();
+  expect_kinds();
   for (size_t bucket = 0; options_.sharding && bucket < buckets_.size(); ++bucket) buckets_.release(bucket);
   hooks_.reset();  // prepare() lays the buckets out again
 }

@@ -40,6 +40,10 @@ struct ShardedSums {
 /// `grad()` is a pending_gradient(), which throws if it is used. finish() waits for the sums, and makes
 /// `grad()` the slot. While gradients are held back (ReplicaContext::accumulate()), nothing is copied or
 /// launched.
+///
+/// Sparse gradients are gathered in finish(). A parameter that has them gets no slot, as soon as that is
+/// known: at once if the options say so, otherwise in the layout that follows its first sum. If its gradients
+/// are dense later on, finish() sums them apart, and the next layout gives it a slot for good.
 class GradientReducer {
  public:
   struct Options {
@@ -48,6 +52,8 @@ class GradientReducer {
     std::function<bool()> is_accumulating;
     /// Returns a parameter's name for errors, quoted if it has one.
     std::function<std::string(size_t)> name_of;
+    /// Parameters whose gradients are expected to be sparse; the same on all replicas.
+    std::vector<size_t> sparse = {};
     /// Number of steps after each layout in which no bucket is launched in backward, but all are launched
     /// together with the other replicas'. Use it if the channel occupies devices: the first steps allocate
     /// memory and load kernels.
@@ -89,7 +95,7 @@ class GradientReducer {
   void describe(Fingerprint& fingerprint) const;
 
   /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if a parameter's
-  /// dtype, device, shape or requires_grad has changed. Blocks only if such a change falls between a backward
+  /// dtype, device, shape or requires_grad has changed, or its gradients became sparse or dense. Blocks only if such a change falls between a backward
   /// and the step that would use its gradients: those gradients are summed and dropped.
   ///
   /// If sums are sharded, the layout is kept, and buckets are added for parameters that require a gradient by
@@ -147,8 +153,14 @@ class GradientReducer {
 
  private:
   std::unique_ptr<BucketSums> make_sums() const;
+  std::unique_ptr<BucketSums> make_whole_sums(const GradientBuckets& buckets) const;
   void make_pending();
   bool is_laid_out() const;
+  void expect_kinds();
+  void note_kinds();
+  /// Whether the parameter's gradients are summed outside the buckets, since they are expected to be sparse.
+  bool is_outside(size_t index) const { return is_outside_[index] != 0; }
+  bool is_summed(size_t index) const { return buckets_.is_trained(index) || is_outside(index); }
   /// Whether a part of the parameter's sum is this rank's.
   bool is_in_parts(size_t index) const {
     return buckets_.has_slot(index) && buckets_.is_in_parts(buckets_.bucket_of(index));
@@ -174,6 +186,7 @@ class GradientReducer {
   void allocate_rest(size_t bucket);
   [[noreturn]] void refuse_sparse(size_t index) const;
   void sum_sparse(const std::vector<GradientKind>& kinds);
+  void sum_apart(const std::vector<GradientKind>& kinds);
   void check_untrained() const;
   [[noreturn]] void refuse_old_sum(size_t index) const;
 
@@ -185,13 +198,16 @@ class GradientReducer {
   BucketedAllReduce all_reduce_;
   std::vector<at::Tensor> pending_;  // for each parameter: its grad() until the sum is there
   std::vector<at::Tensor> sharded_;  // for each parameter: its grad() while its sum is sharded
-  std::vector<at::Tensor> outside_;  // for each parameter: a gradient that fill() has yet to copy
+  std::vector<at::Tensor> to_fill_;  // for each parameter: a gradient that fill() has yet to copy
+  std::vector<GradientKind> seen_;   // for each parameter: kDense once it was, else kSparse if it is so
+  std::vector<uint8_t> is_outside_;  // for each parameter, in this layout
   SummedGradients old_sums_;
   Phase phase_ = Phase::kIdle;
   Statistics statistics_;
   int settling_steps_ = 0;  // steps left in which buckets are launched together
   GraphRecording* recording_ = nullptr;
   bool is_captured_ = false;
+  bool has_new_kinds_ = false;          // whether the layout does not suit seen_
   bool is_gathered_ = false;            // whether grad() holds the whole of sharded sums
   std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };

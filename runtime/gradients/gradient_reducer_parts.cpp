@@ -11,16 +11,23 @@
 
 namespace lockstep {
 
-/// Returns null if each replica gets the whole sums.
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> device_of(const std::optional<ReplicaBackends>& ranks) {
+  return ranks ? ranks->device : c10::intrusive_ptr<c10d::Backend>();
+}
+
+}  // namespace
+
 std::unique_ptr<BucketSums> GradientReducer::make_sums() const {
-  const auto device_of = [](const std::optional<ReplicaBackends>& ranks) {
-    return ranks ? ranks->device : c10::intrusive_ptr<c10d::Backend>();
-  };
-  const auto copies_of_shards = device_of(options_.copies_of_shards);
-  if (!options_.sharding)
-    return std::make_unique<WholeBucketSums>(buckets_, channel_.device, copies_of_shards);
+  if (!options_.sharding) return make_whole_sums(buckets_);
   const auto& [stage, parts, copies] = *options_.sharding;
-  return std::make_unique<PartBucketSums>(buckets_, parts.device, device_of(copies), copies_of_shards);
+  return std::make_unique<PartBucketSums>(buckets_, parts.device, device_of(copies),
+                                          device_of(options_.copies_of_shards));
+}
+
+std::unique_ptr<BucketSums> GradientReducer::make_whole_sums(const GradientBuckets& buckets) const {
+  return std::make_unique<WholeBucketSums>(buckets, channel_.device, device_of(options_.copies_of_shards));
 }
 
 /// The first layout stays for good, since it decides who owns what. Later ones add to it.

@@ -35,6 +35,8 @@ class OptimizerGroup {
     /// If `channel` is null, its `cuts` alone count.
     GradientSharding sharding = {};
     bool keeps_state_on_host = false;  ///< see HostOptimizerState
+    /// Returns whether gradients of a table that `owner` holds will be sparse. Null: none is expected to be.
+    std::function<bool(const torch::nn::Module& owner)> has_sparse_gradients = nullptr;
   };
 
   /// Throws InvalidArgument naming the parameter if an optimizer holds another replica's parameter, holds a

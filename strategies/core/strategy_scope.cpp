@@ -1,6 +1,7 @@
 // Strategy::scope() and mirror(), which make one object per replica.
 
 #include <c10/util/StringUtil.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <exception>
 #include <optional>
@@ -41,6 +42,15 @@ void to_channels_last(const torch::nn::Module& module) {
   };
   for (const auto& parameter : module.parameters()) convert(parameter);
   for (const auto& buffer : module.buffers()) convert(buffer);
+}
+
+/// Whether a layer says beforehand that the gradients of its table will be sparse.
+bool has_sparse_gradients(const torch::nn::Module& layer) {
+  if (const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&layer))
+    return embedding->options.sparse();
+  if (const auto* bags = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&layer))
+    return bags->options.sparse();
+  return dynamic_cast<const ServedTable*>(&layer) != nullptr;
 }
 
 }  // namespace
@@ -172,7 +182,8 @@ std::shared_ptr<void> Strategy::adopt_optimizers(std::vector<torch::optim::Optim
                                                             devices()[static_cast<size_t>(replica)]});
                               },
                               std::move(sharding),
-                              core_->sharding.host_optimizer_state});
+                              core_->sharding.host_optimizer_state,
+                              has_sparse_gradients});
   on_optimizers(optimizers);
   core_->optimizers.push_back(group);
   core_->watch_losses();

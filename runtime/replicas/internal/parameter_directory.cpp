@@ -22,6 +22,20 @@ std::optional<ParameterDirectory::Entry> ParameterDirectory::find(const at::Tens
   return std::nullopt;
 }
 
+std::shared_ptr<const torch::nn::Module> ParameterDirectory::owner(const at::Tensor& parameter) const {
+  for (const auto& set : modules_) {
+    for (const auto& replica : set) {
+      const auto root = replica.lock();
+      if (!root) continue;
+      for (const auto& module : root->modules()) {
+        for (const auto& own : module->parameters(/*recurse=*/false))
+          if (own.is_same(parameter)) return module;
+      }
+    }
+  }
+  return nullptr;
+}
+
 std::string ParameterDirectory::describe(const at::Tensor& parameter, size_t position) const {
   if (const auto entry = find(parameter)) return "'" + entry->name + "'";
   return c10::str("parameter ", position, " of shape ", parameter.sizes(),

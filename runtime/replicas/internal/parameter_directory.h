@@ -23,6 +23,8 @@ class ParameterDirectory {
   void add(const std::vector<std::shared_ptr<torch::nn::Module>>& replicas);
   /// Returns the parameter's name and replica, or nullopt if no module owns it. Slow: searches all modules.
   std::optional<Entry> find(const at::Tensor& parameter) const;
+  /// Returns the module that registered the parameter itself, or null if no module owns it. Slow, too.
+  std::shared_ptr<const torch::nn::Module> owner(const at::Tensor& parameter) const;
   /// Returns the name in quotes, such as `'features.0.weight'`, or the position and shape if no module knows
   /// the tensor.
   std::string describe(const at::Tensor& parameter, size_t position) const;
