@@ -26,7 +26,7 @@ inline constexpr double kUnused = std::numeric_limits<double>::quiet_NaN();
 class Reducers {
  public:
   Reducers(int ranks, const std::function<std::vector<at::Tensor>()>& make_parameters,
-           const BucketOptions& buckets)
+           const BucketOptions& buckets, const std::vector<size_t>& sparse = {})
       : group_(ranks),
         parameters_(static_cast<size_t>(ranks)),
         holds_(static_cast<size_t>(ranks)),
@@ -37,7 +37,8 @@ class Reducers {
       reducers_[self] = std::make_unique<GradientReducer>(
           parameters_[self], group_.backend(rank),
           GradientReducer::Options{buckets, [this, self] { return holds_[self] != 0; },
-                                   [](size_t index) { return "'parameter_" + std::to_string(index) + "'"; }});
+                                   [](size_t index) { return "'parameter_" + std::to_string(index) + "'"; },
+                                   sparse});
     });
   }
 

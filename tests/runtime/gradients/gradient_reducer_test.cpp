@@ -159,44 +159,6 @@ TEST(GradientReducer, TreatsAFunctionThatGivesNoGradientAsNoUse) {
   reducers.expect_gradients({2, kUnused, 2});
 }
 
-TEST(GradientReducer, SumsSparseGradientsBesideDenseOnes) {
-  const auto make = [] {
-    return std::vector<at::Tensor>{torch::ones({10, 3}).requires_grad_(), torch::ones({3}).requires_grad_()};
-  };
-  Reducers reducers(3, make, kOneParameterABucket);
-  const auto step = [&](int rank) {
-    auto& p = reducers.parameters(rank);
-    // Replica 2 looks up no rows.
-    if (rank < 2) {
-      const auto rows = torch::tensor(rank == 0 ? std::vector<int64_t>{1, 4, 1} : std::vector<int64_t>{4, 9});
-      (torch::embedding(p[0], rows, -1, false, /*sparse=*/true).sum() * (rank + 1) + p[1].sum()).backward();
-    }
-    reducers.reducer(rank).finish();
-    reducers.reducer(rank).mark_applied();
-  };
-  auto expected = torch::zeros({10, 3});
-  expected[1] = 2;
-  expected[4] = 3;
-  expected[9] = 2;
-  for (int i = 0; i < 2; ++i) {
-    reducers.run([&](int rank) {
-      reducers.zero(rank);
-      step(rank);
-    });
-    for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_TRUE(reducers.gradient(rank, 0).is_sparse());
-      EXPECT_TRUE(torch::equal(reducers.gradient(rank, 0).to_dense(), expected));
-      EXPECT_TRUE(reducers.gradient(rank, 1).eq(2).all().item<bool>());
-    }
-  }
-  // Gradients were not zeroed, so the sparse one is refused too.
-  const auto text = reducers.cause_of([&](int rank) {
-    reducers.parameters(rank)[1].mutable_grad().reset();
-    step(rank);
-  });
-  EXPECT_THAT(text, AllOf(HasSubstr("'parameter_0'"), HasSubstr("zero_grad()")));
-}
-
 TEST(GradientReducer, RefusesCreateGraph) {
   Reducers reducers(2, three_parameters, kOneParameterABucket);
   const auto text = reducers.cause_of([&](int rank) {

@@ -219,6 +219,29 @@ TEST(ShardedEmbedding, TrainsAsADenseTableUnderReplicasThatStepTogether) {
   }
 }
 
+struct TablesOfBothKindsImpl : public torch::nn::Module {
+  TablesOfBothKindsImpl() {
+    torch::nn::EmbeddingOptions sparse(1000, 8);
+    torch::nn::EmbeddingBagOptions bags(1000, 8);
+    register_module("of_libtorch", torch::nn::Embedding(sparse.sparse(true)));
+    register_module("bags_of_libtorch", torch::nn::EmbeddingBag(bags.sparse(true)));
+    register_module("own", ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = 1000, .embedding_dim = 8}));
+    register_module("dense", torch::nn::Embedding(10, 8));
+  }
+};
+TORCH_MODULE(TablesOfBothKinds);
+
+TEST(ShardedEmbedding, HasNoRoomAmongDenseGradientsOfReplicasAsOtherTablesWithSparseOnes) {
+  MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.intra_op_threads = 1});
+  auto model = strategy.scope([](ReplicaContext&) { return TablesOfBothKinds(); });
+  auto optimizer = strategy.scope([&](ReplicaContext& replica) {
+    return std::make_unique<torch::optim::SGD>(model[replica]->parameters(), 0.1);
+  });
+  int64_t elements = 0;
+  for (const auto& bucket : strategy.extended().gradient_buckets(*optimizer[0])) elements += bucket.numel();
+  EXPECT_EQ(elements, 2 * 10 * 8);
+}
+
 TEST(ShardedEmbedding, HasNoFilterWithoutServers) {
   auto options = table_options(EmbeddingMode::kSum);
   options.row_filter.steps_to_live = 5;

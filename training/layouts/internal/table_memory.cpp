@@ -101,8 +101,6 @@ std::vector<LayoutMemory> predict_table_memory(const PlannedModel& model, const 
     LayoutMemory replica = larger(larger(network, made), summed);
     replica.tables = tables;
     replica.table_state = states * tables;
-    // Buckets have room for whole gradients of tables, as they are made before any gradient is there.
-    if (layout.replicas() > 1) replica.buckets += tables;
     return {replica};
   }
   LayoutMemory worker = larger(network, made);

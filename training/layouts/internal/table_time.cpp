@@ -32,12 +32,6 @@ RowTraffic traffic_of(const PlannedModel& model, const PlannedTraining& training
   return traffic;
 }
 
-double elements_of_tables(const PlannedModel& model) {
-  double elements = 0;
-  for (const auto& table : model.tables) elements += table.elements();
-  return elements;
-}
-
 /// Processes that exchange messages with servers, as they lie on machines.
 struct Serving {
   double workers = 1, servers = 1;
@@ -81,9 +75,6 @@ void add_table_time(const PlannedModel& model, const PlannedCluster& cluster, co
     if (layout.replicas() == 1) return;
     const auto replicas = static_cast<double>(layout.replicas());
     const auto ranks = along_axis(cluster, layout, PlannedAxis::kData);
-    // The buckets of tables are zeros, and are summed as all others.
-    const auto tables = static_cast<double>(training.parameter_bytes) * elements_of_tables(model);
-    time.sums += sum_seconds(ranks, tables);
     // Everyone gets the rows of all, and sorts and adds them.
     const double gathered = replicas * (own.values + own.numbers);
     time.rows = gather_seconds(ranks, gathered) +
