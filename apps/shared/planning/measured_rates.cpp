@@ -1,7 +1,10 @@
 #include "lockstep/apps/shared/planning/measured_rates.h"
 
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include "lockstep/runtime/backends/local_backend.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/training/layouts/all_reduce_model.h"
+#include "lockstep/training/planning/module_recorder.h"
 
 namespace lockstep::apps {
 namespace {
@@ -56,9 +60,12 @@ double seconds_of_call(int64_t devices, const Make& make) {
   return std::accumulate(medians.begin(), medians.end(), 0.0) / static_cast<double>(devices);
 }
 
+enum class Between : uint8_t { kNothing, kWork };
+
 /// Sums `elements` numbers over the threads of all devices, as replicas do, again and again. Returns the
-/// seconds of a sum.
-double seconds_of_sum(int64_t devices, int64_t elements, int calls) {
+/// seconds of a sum. With work between the sums, these are the seconds that it makes the work longer.
+double seconds_of_sum(int64_t devices, int64_t elements, int calls, Between between) {
+  constexpr int64_t kWorkSize = 160;  // about a tenth of a millisecond
   LocalChannel channel(static_cast<int>(devices), LocalAlgorithm::kSplitOverReplicas,
                        std::chrono::minutes(1));
   channel.enter();
@@ -69,14 +76,22 @@ double seconds_of_sum(int64_t devices, int64_t elements, int calls) {
       at::set_num_threads(1);
       const torch::NoGradGuard no_grad;
       const auto values = torch::zeros({elements});
-      std::vector<double> seconds;
-      for (int i = 0; i < calls; ++i) {
-        const auto started = std::chrono::steady_clock::now();
-        all_reduce_(*channel.backend(rank), ReduceOp::kSum, {values});
-        seconds.push_back(measurement::seconds_since(started));
-      }
+      const auto factor = torch::ones({kWorkSize, kWorkSize});
+      auto product = torch::empty_like(factor);
+      const auto median_call = [&](bool works, bool sums) {
+        std::vector<double> seconds;
+        for (int i = 0; i < calls; ++i) {
+          const auto started = std::chrono::steady_clock::now();
+          if (works) torch::mm_out(product, factor, factor);
+          if (sums) all_reduce_(*channel.backend(rank), ReduceOp::kSum, {values});
+          seconds.push_back(measurement::seconds_since(started));
+        }
+        return median_of(seconds);
+      };
+      const bool works = between == Between::kWork;
+      const double alone = works ? median_call(true, false) : 0;
+      medians[static_cast<size_t>(rank)] = median_call(works, true) - alone;
       channel.leave(rank);
-      medians[static_cast<size_t>(rank)] = median_of(seconds);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -88,11 +103,43 @@ DeviceLink measured_link(int64_t devices) {
   constexpr int64_t kFew = 8, kMany = int64_t{1} << 19;
   constexpr int kCallsOfFew = 500, kCallsOfMany = 50;
   const int ranks = static_cast<int>(devices);
-  const double few = seconds_of_sum(devices, kFew, kCallsOfFew);
-  const double many = seconds_of_sum(devices, kMany, kCallsOfMany);
+  const double few = seconds_of_sum(devices, kFew, kCallsOfFew, Between::kNothing);
+  const double many = seconds_of_sum(devices, kMany, kCallsOfMany, Between::kNothing);
+  // Ranks that compute reach a sum at different moments, wait, and are woken up.
+  const double after_work = seconds_of_sum(devices, kFew, kCallsOfFew, Between::kWork);
   // A ring of n ranks has 2 (n - 1) steps.
-  return {.latency_seconds = few / (2.0 * (ranks - 1)),
+  return {.latency_seconds = std::max(few, after_work) / (2.0 * (ranks - 1)),
           .bytes_per_second = ring_bytes(ranks, 4.0 * kMany) / std::max(many - few, few)};
+}
+
+/// Measures an operator, forward or backward, whose tensors are so small that its call alone counts. Views
+/// and what autograd does are part of it. The operators are counted as records count them.
+double measured_operator(int64_t devices) {
+  constexpr int64_t kWidth = 16, kExamples = 4;
+  const auto make = [&] {
+    torch::nn::Sequential model;
+    for (int i = 0; i < 8; ++i) {
+      model->push_back(torch::nn::Linear(kWidth, kWidth));
+      model->push_back(torch::nn::GELU());
+      model->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));
+    }
+    return model;
+  };
+  const auto batch_of = [&](int64_t examples) { return std::vector{torch::ones({examples, kWidth})}; };
+  ModuleRecorder recorder(
+      {.fewer_examples = kExamples, .more_examples = 2 * kExamples, .records_halves = false});
+  auto recorded = make();
+  const auto record = recorder.record(*recorded, batch_of, [&](const std::vector<torch::Tensor>& batch) {
+    return recorded->forward(batch[0]).sum();
+  });
+  const double seconds = seconds_of_call(devices, [&] {
+    return [model = make(), batch = batch_of(kExamples)]() mutable {
+      const torch::AutoGradMode with_gradients(true);
+      model->zero_grad();
+      model->forward(batch[0]).sum().backward();
+    };
+  });
+  return seconds / static_cast<double>(record.operators.size());
 }
 
 at::ScalarType dtype_of(PlannedNumbers numbers) {
@@ -138,19 +185,7 @@ void measure_rates(PlannedNumbers numbers, PlannedCluster& cluster) {
     });
     cluster.bytes_per_second = 3.0 * 4 * kElements / seconds;
   }
-  if (cluster.operator_seconds == 0) {
-    // Forward and backward, as autograd calls operators.
-    constexpr int kCalls = 64;
-    const double seconds = seconds_of_call(cluster.devices, [] {
-      return [a = torch::ones({8}, torch::requires_grad())] {
-        const torch::AutoGradMode with_gradients(true);
-        torch::Tensor y = a;
-        for (int i = 0; i < kCalls; ++i) y = y.mul(2);
-        torch::autograd::grad({y}, {a}, {torch::ones({8})});
-      };
-    });
-    cluster.operator_seconds = seconds / (2 * kCalls);
-  }
+  if (cluster.operator_seconds == 0) cluster.operator_seconds = measured_operator(cluster.devices);
   DeviceLink& link = cluster.within;
   if (cluster.devices > 1 && (link.bytes_per_second == 0 || link.latency_seconds == 0)) {
     const DeviceLink measured = measured_link(cluster.devices);
