@@ -271,15 +271,15 @@ TEST(TrainImagesPlan, ChoosesALayoutAndRecordsIt) {
 }
 
 TEST(TrainCtrPlan, RefusesWhatDoesNotFitAndNamesServers) {
-  Words training{"--table-rows", "500000", "--replicas", "2", "--device-memory", "90MiB"};
+  Words training{"--table-rows", "500000", "--replicas", "4", "--device-memory", "60MiB"};
   training.insert(training.end(), kFewClicks.begin(), kFewClicks.end());
   const auto refused = run_process(TRAIN_CTR, training);
   EXPECT_EQ(refused.exit_code, 7);
   EXPECT_THAT(refused.error,
-              HasSubstr("it fits with --strategy parameter_server, --max-staleness 0, 1 server and 1 "
-                        "replica. --plan off"));
+              HasSubstr("it fits with --strategy parameter_server, --max-staleness 0, 2 servers and 2 "
+                        "replicas. --plan off"));
   Words followed{
-      "--ps", "1", "--workers", "1", TRAIN_CTR, "--strategy", "parameter_server", "--max-staleness", "0"};
+      "--ps", "2", "--workers", "2", TRAIN_CTR, "--strategy", "parameter_server", "--max-staleness", "0"};
   followed.insert(followed.end(), {"--table-rows", "500000"});
   followed.insert(followed.end(), kFewClicks.begin(), kFewClicks.end());
   EXPECT_EQ(run_process(LAUNCHER, followed).exit_code, 0);

@@ -68,11 +68,6 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecordingKey);
   StepLog* log = StepLog::of_thread();
   const c10::FunctionSchema& schema = op.schema();
-  if (log != nullptr && log->is_in_collective()) {
-    for (auto value = stack->end() - static_cast<int64_t>(schema.arguments().size()); value != stack->end();
-         ++value)
-      visit_tensors(*value, [&](const at::Tensor& tensor) { log->take_operand(tensor); });
-  }
   if (log != nullptr && log->is_accumulating() && schema.name() == "aten::copy_")
     log->take_copy((stack->end() - 3)->toTensor(), (stack->end() - 2)->toTensor());
   if (log == nullptr || !log->counts_operators()) return op.redispatchBoxed(below, stack);

@@ -28,22 +28,9 @@ std::vector<const void*> RankAllocations::take_freed(const StepLog& owner) {
   return found == freed_.end() ? std::vector<const void*>() : std::exchange(found->second, {});
 }
 
-void RankAllocations::exchange(const void* memory) {
-  const MutexLock lock(mutex_);
-  const auto found = owners_.find(memory);
-  if (found != owners_.end()) exchanged_[found->second].push_back(memory);
-}
-
-std::vector<const void*> RankAllocations::take_exchanged(const StepLog& owner) {
-  const MutexLock lock(mutex_);
-  const auto found = exchanged_.find(&owner);
-  return found == exchanged_.end() ? std::vector<const void*>() : std::exchange(found->second, {});
-}
-
 void RankAllocations::forget(const StepLog& owner) {
   const MutexLock lock(mutex_);
   freed_.erase(&owner);
-  exchanged_.erase(&owner);
   std::erase_if(owners_, [&](const auto& one) { return one.second == &owner; });
 }
 

@@ -20,11 +20,8 @@ class RankAllocations {
   void remove(const void* memory);
   /// Call it if another thread frees it; memory that nobody has added is ignored.
   void free_elsewhere(const void* memory);
-  /// Call it for memory that a collective reads or writes, in any rank's thread.
-  void exchange(const void* memory);
-  /// Returns what other threads have freed of the owner's since the last call, or have exchanged.
+  /// Returns what other threads have freed of the owner's since the last call.
   std::vector<const void*> take_freed(const StepLog& owner);
-  std::vector<const void*> take_exchanged(const StepLog& owner);
   /// Forgets all of the owner's.
   void forget(const StepLog& owner);
 
@@ -32,7 +29,6 @@ class RankAllocations {
   Mutex mutex_;
   std::unordered_map<const void*, const StepLog*> owners_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unordered_map<const StepLog*, std::vector<const void*>> freed_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::unordered_map<const StepLog*, std::vector<const void*>> exchanged_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -65,17 +65,9 @@ void StepLog::take_copy(const at::Tensor& copy, const at::Tensor& gradient) {
   copies_.erase(found);
 }
 
-void StepLog::take_operand(const at::Tensor& tensor) const {
-  if (num_collectives_ > 0 && ranks_ && tensor.has_storage()) ranks_->exchange(tensor.storage().data());
-}
-
 /// Takes what other ranks' threads have done with this one's memory.
 void StepLog::take_news() {
   if (!ranks_) return;
-  for (const void* memory : ranks_->take_exchanged(*this)) {
-    const auto found = live_.find(memory);
-    if (found != live_.end()) allocations[static_cast<size_t>(found->second)].is_exchanged = true;
-  }
   for (const void* memory : ranks_->take_freed(*this)) {
     const auto found = live_.find(memory);
     if (found == live_.end()) continue;

@@ -23,7 +23,6 @@ class StepLog final : public c10::MemoryReportingInfoBase {
     int64_t bytes = 0;
     int call = -1;
     bool is_backward = false;
-    bool is_exchanged = false;  // by a collective
     int freed_at = -1;
   };
   struct Operator {
@@ -81,9 +80,6 @@ class StepLog final : public c10::MemoryReportingInfoBase {
   /// nor their memory count.
   void begin_collective() { ++num_collectives_; }
   void end_collective() { --num_collectives_; }
-  bool is_in_collective() const { return num_collectives_ > 0; }
-  /// Notes that a collective reads or writes a tensor, if one is under way.
-  void take_operand(const at::Tensor& tensor) const;
   /// Begins an operator; those that it calls do not count if it `is_whole`. If it `may_need_scratch`, its
   /// sizes decide whether it needs memory while it runs: it then has a piece of memory in any case, of no
   /// bytes if it needs none. Give the result to

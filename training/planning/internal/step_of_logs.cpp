@@ -85,44 +85,11 @@ void take_operators(RecordedStep& record, const BatchLine& line, const StepLog& 
   }
 }
 
-/// The event before which an allocation is freed.
-using Frees = std::vector<std::pair<int, int>>;
-
-/// Returns the frees that are not among the events, or move. A rank that is ahead of the others may drop a
-/// value that it has exchanged with them while they still use it, but they have done so once the next
-/// collective ends.
-Frees moved_frees(const StepLog& log) {
-  std::vector<int> exchanged;  // in the order of allocation
-  std::vector<int> allocated_at(log.allocations.size(), -1);
-  for (size_t event = 0; event < log.events.size(); ++event) {
-    const auto& [kind, number] = log.events[event];
-    if (kind != Kind::kAllocate) continue;
-    allocated_at[static_cast<size_t>(number)] = static_cast<int>(event);
-    if (log.allocations[static_cast<size_t>(number)].is_exchanged) exchanged.push_back(number);
-  }
-  std::vector<int> freed_before(log.allocations.size(), -1);
-  for (size_t i = 0; i < log.allocations.size(); ++i) freed_before[i] = log.allocations[i].freed_at;
-  for (const auto& [allocation, event] : log.freed_elsewhere)
-    freed_before[static_cast<size_t>(allocation)] = event;
-  for (size_t i = 0; i + 1 < exchanged.size(); ++i) {
-    int& before = freed_before[static_cast<size_t>(exchanged[i])];
-    if (before >= 0) before = std::max(before, allocated_at[static_cast<size_t>(exchanged[i + 1])] + 1);
-  }
-  Frees moved;
-  for (size_t i = 0; i < freed_before.size(); ++i) {
-    if (freed_before[i] >= 0 && freed_before[i] != log.allocations[i].freed_at)
-      moved.emplace_back(static_cast<int>(i), freed_before[i]);
-  }
-  return moved;
-}
-
-/// Moves frees among the events.
-void move_frees(RecordedStep& record, Frees freed) {
+/// Puts frees by other threads among the events.
+void insert_frees(RecordedStep& record, std::vector<std::pair<int, int>> freed) {
   if (freed.empty()) return;
   std::stable_sort(freed.begin(), freed.end(),
                    [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::vector<bool> is_moved(record.allocations.size(), false);
-  for (const auto& [allocation, event] : freed) is_moved[static_cast<size_t>(allocation)] = true;
   std::vector<RecordedEvent> events;
   std::vector<int> moved;  // the new number of each event
   size_t next = 0;
@@ -131,8 +98,7 @@ void move_frees(RecordedStep& record, Frees freed) {
       events.push_back({Kind::kFree, freed[next].first});
     moved.push_back(static_cast<int>(events.size()));
     if (event == record.events.size()) break;
-    const auto& [kind, number] = record.events[event];
-    if (kind != Kind::kFree || !is_moved[static_cast<size_t>(number)]) events.push_back(record.events[event]);
+    events.push_back(record.events[event]);
   }
   const auto move = [&](int& event) {
     if (event >= 0) event = moved[static_cast<size_t>(event)];
@@ -164,7 +130,7 @@ RecordedStep step_of_logs(const BatchLine& line, StepLog& fewer, StepLog& more) 
   record.most_examples = line.more();
   take_allocations(record, line, fewer, more);
   take_operators(record, line, fewer, more);
-  if (more.is_of_ranks()) move_frees(record, moved_frees(more));
+  insert_frees(record, more.freed_elsewhere);
   return record;
 }
 
