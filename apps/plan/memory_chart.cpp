@@ -111,7 +111,13 @@ std::string memory_chart_svg(const MemoryChart& chart) {
           fmt::format("{}: {} {}", name, parts[i].first, gibibytes_text(parts[i].second)));
       bytes += parts[i].second;
     }
-    shapes += svg_text({place(bytes) + 6, y + kBar / 2 + 4.5}, gibibytes_text(bytes), TextAnchor::kStart);
+    const std::string sum = gibibytes_text(bytes);
+    double x = place(bytes) + 6;
+    // The line of the limit would go through the text.
+    if (chart.limit > 0 && x < place(chart.limit) + 6 &&
+        x + text_width(sum, kPlotFontSize) > place(chart.limit))
+      x = place(chart.limit) + 6;
+    shapes += svg_text({x, y + kBar / 2 + 4.5}, sum, TextAnchor::kStart);
   }
   shapes += svg_line({left, bottom}, {kWidth - kRight, bottom}, "axis");
   if (chart.limit > 0)

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/planning/quantity.h"
+
 namespace lockstep::apps {
 namespace {
 
@@ -54,6 +56,23 @@ TEST(MemoryChart, NamesStagesPartsAndTheLimit) {
   EXPECT_THAT(svg, HasSubstr("class=\"limit\""));
   EXPECT_THAT(svg, HasSubstr("Memory of &lt;two&gt; stages"));
   EXPECT_THAT(svg, Not(HasSubstr("optimizer")));
+}
+
+TEST(MemoryChart, WritesSumsBesideTheLineOfTheLimit) {
+  const auto place_of = [](const std::string& svg, const std::string& before) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(svg, found, std::regex(before))) << before;
+    return std::stod(found[1]);
+  };
+  MemoryChart chart = two_stages();
+  for (const double share : {0.7, 0.93, 0.97, 0.99, 1.0, 1.01, 1.05}) {
+    chart.ranks[0].activations = share * chart.limit - chart.ranks[0].parameters;
+    const std::string svg = memory_chart_svg(chart);
+    const double limit = place_of(svg, "<line class=\"limit\" x1=\"([^\"]*)\"");
+    const double text =
+        place_of(svg, "x=\"([^\"]*)\"[^>]*>" + gibibytes_text(share * chart.limit) + "</text>");
+    EXPECT_TRUE(text > limit + 3 || text + 60 < limit) << share;
+  }
 }
 
 TEST(MemoryChart, FollowsTheReadersScheme) {
