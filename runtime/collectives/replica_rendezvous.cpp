@@ -44,10 +44,10 @@ class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> 
   int next_part_ = 0;
   int finished_parts_ = 0;
 
-  /// Call it when the last part has ended, before any rank learns that the meeting is done. From then on each
-  /// rank has the only handles of its tensors, and can free them, or give them to autograd without a copy,
-  /// however long the other ranks' threads take. A device may still use its tensors, which stay with the
-  /// works of the ranks.
+  /// Call it when the last part has ended, before any rank learns that the meeting is done. Unless work in
+  /// other processes keeps them, each rank has the only handles of its tensors from then on, and can free
+  /// them, or give them to autograd without a copy, however long the other ranks' threads take. A device may
+  /// still use its tensors, which stay with the works of the ranks.
   void drop_host_tensors() {
     for (auto& arrival : arrivals_) {
       if (arrival.finished) return;

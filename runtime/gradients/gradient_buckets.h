@@ -20,7 +20,7 @@ struct BucketParts {
 };
 
 /// The flat memory in which one replica's gradients are summed. Every parameter of the layout's order that
-/// required a gradient when it was made has a slot in one of the buckets. Use it from its replica's thread only.
+/// required a gradient when it was made has a slot in one of them. Use it from its replica's thread only.
 class GradientBuckets {
  public:
   /// Replaces the buckets by new ones, filled with zeros; gradients keep the memory of their old slots alive.
@@ -120,7 +120,7 @@ class GradientBuckets {
   };
   struct Slot {
     size_t bucket = 0;
-    at::Tensor view;  // undefined if the parameter required no gradient, or is not in the order
+    at::Tensor view;  // undefined if the parameter required no gradient, or is in no order
   };
   struct Signature {
     at::ScalarType dtype;

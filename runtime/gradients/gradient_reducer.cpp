@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -328,8 +329,7 @@ void GradientReducer::put_back_sums() {
       old_sums_.forget(i);
       continue;
     }
-    if (kinds[i] == GradientKind::kDense && !is_outside(i))
-      parameters_[i].mutable_grad() = buckets_.slot(i);
+    if (kinds[i] == GradientKind::kDense && !is_outside(i)) parameters_[i].mutable_grad() = buckets_.slot(i);
     old_sums_.remember(i, parameters_[i].grad());
   }
 }
@@ -353,16 +353,25 @@ void GradientReducer::sum_apart(const std::vector<GradientKind>& kinds) {
     if (is_outside(i) && kinds[i] == GradientKind::kDense) dense.push_back(i);
   }
   if (dense.empty()) return;
+  // They required a gradient when backward ran, and may have been frozen since.
+  std::vector<at::Tensor> trained = parameters_;
+  for (const size_t i : dense) trained[i] = parameters_[i].detach().requires_grad_();
   GradientBuckets apart;
-  apart.lay_out(parameters_, dense, options_.buckets, options_.slot_alignment, channel_.wire_dtype);
+  apart.lay_out(trained, dense, options_.buckets, options_.slot_alignment, channel_.wire_dtype);
   for (const size_t i : dense) {
     if (parameters_[i].grad().defined()) apart.slot(i).copy_(parameters_[i].grad());
   }
   const auto sums = make_whole_sums(apart);
-  for (size_t bucket = 0; bucket < apart.size(); ++bucket) {
-    apart.round(bucket);
-    sums->launch(bucket);
-  }
+  for (size_t bucket = 0; bucket < apart.size(); ++bucket) apart.round(bucket);
+  // As BucketedAllReduce::finish() does if replicas launch together: all of this has allocated memory.
+  const auto meet = [this] {
+    if (options_.settling_steps == 0) return;
+    std::vector<at::Tensor> nothing{at::zeros({1}, at::kInt)};
+    channel_.host->allreduce(nothing, c10d::AllreduceOptions())->wait(kNoTimeout);
+  };
+  meet();
+  for (size_t bucket = 0; bucket < apart.size(); ++bucket) sums->launch(bucket);
+  meet();
   sums->wait();
   for (const size_t i : dense) parameters_[i].mutable_grad() = apart.slot(i);
 }

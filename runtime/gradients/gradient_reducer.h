@@ -94,9 +94,9 @@ class GradientReducer {
   /// Adds the state of the buckets that a captured step depends on.
   void describe(Fingerprint& fingerprint) const;
 
-  /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if a parameter's
-  /// dtype, device, shape or requires_grad has changed, or its gradients became sparse or dense. Blocks only if such a change falls between a backward
-  /// and the step that would use its gradients: those gradients are summed and dropped.
+  /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if gradients became
+  /// sparse or dense, or a parameter's dtype, device, shape or requires_grad changed. Blocks only if the
+  /// latter falls between a backward and the step that would use its gradients: these are summed and dropped.
   ///
   /// If sums are sharded, the layout is kept, and buckets are added for parameters that require a gradient by
   /// now. Throws InvalidArgument naming a parameter whose dtype, device or shape has changed.

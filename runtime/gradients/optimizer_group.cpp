@@ -156,7 +156,8 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
       .name_of = name_of,
       .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
       .slot_alignment = occupies_devices ? kGpuAlignment : 1};
-  for (size_t i = 0; options.has_sparse_gradients && i < parameters_[self].size(); ++i) {
+  const bool may_be_sparse = options.has_sparse_gradients && sharding_.stage != 1 && sharding_.stage != 2;
+  for (size_t i = 0; may_be_sparse && i < parameters_[self].size(); ++i) {
     const auto owner = directory_->owner(parameters_[self][i]);
     if (owner && options.has_sparse_gradients(*owner)) reducing.sparse.push_back(i);
   }

@@ -164,7 +164,7 @@ bool is_before(const PlannedChoice& a, const PlannedChoice& b) {
   return first != second ? first < second : a.memory.peak() < b.memory.peak();
 }
 
-/// The shortest list of fastest layouts, with the simplest of those that are about as fast as the first.
+/// The fastest layouts, at most so many, led by the simplest of those that are about as fast as the fastest.
 class Ranking {
  public:
   explicit Ranking(size_t most) : most_(most) {}

@@ -154,6 +154,7 @@ RecordedStep ModuleRecorder::record(torch::nn::Module& model,
     if (log != nullptr) log->is_recording = false;
   };
   std::vector<Batch> batches;
+  std::vector<bool> is_sparse(parameters.tensors.size(), false);  // their gradients
   const auto record_run = [&](int64_t examples) {
     const Batch& batch = batches.emplace_back(batch_of(examples));
     drop_gradients(parameters.tensors);
@@ -162,7 +163,9 @@ RecordedStep ModuleRecorder::record(torch::nn::Module& model,
     const auto log = std::make_shared<StepLog>(ranks_);
     log->gradients.assign(parameters.tensors.size(), -1);
     const GradientHooks hooks(parameters.tensors, [&](size_t i) {
-      log->take_gradient(static_cast<int>(i), parameters.tensors[i].grad());
+      const at::Tensor& gradient = parameters.tensors[i].grad();
+      is_sparse[i] = gradient.defined() && gradient.layout() != at::kStrided;
+      log->take_gradient(static_cast<int>(i), gradient);
     });
     struct Recording {
       Recording(StepLog*& place, StepLog* log) : place(place) { place = log; }
@@ -186,6 +189,7 @@ RecordedStep ModuleRecorder::record(torch::nn::Module& model,
   record.buffer_bytes = bytes_of(model.buffers());
   take_parameters(record, parameters);
   take_gradients(record, more->gradients);
+  for (size_t i = 0; i < is_sparse.size(); ++i) record.parameters[i].has_sparse_gradient = is_sparse[i];
   if (options_.records_halves) record_halves(record, model, batches, loss_of);
   return record;
 }

@@ -20,9 +20,10 @@ struct RecordedParameter {
   std::string name;
   int64_t elements = 0;
   int64_t element_bytes = 4;
-  bool is_trained = true;  ///< whether it requires a gradient
-  int block = -1;          ///< number of the block that it belongs to; -1: none
-  int gradient = -1;       ///< number of the allocation that became its gradient; -1: none
+  bool is_trained = true;            ///< whether it requires a gradient
+  bool has_sparse_gradient = false;  ///< which is summed by rows, in no bucket
+  int block = -1;                    ///< number of the block that it belongs to; -1: none
+  int gradient = -1;                 ///< number of the allocation that became its gradient; -1: none
   /// Ranks along an axis that cuts the batch that have equal slices of the parameter, such as of experts; 1:
   /// each of these ranks has all of it.
   int64_t num_slices = 1;

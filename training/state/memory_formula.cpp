@@ -99,11 +99,11 @@ MemoryParts predict_memory(const MemoryLayout& layout) {
     const bool is_divided = !parameter.is_part;
     const bool has_part_of_gradient = is_cut || (layout.stage == 2 && is_divided);
     const bool has_part_of_state = has_part_of_gradient || (layout.stage == 1 && is_divided);
-    memory.gradients += has_part_of_gradient ? part : whole;
+    if (!parameter.has_sparse_gradient) memory.gradients += has_part_of_gradient ? part : whole;
     if (!parameter.states) memory.optimizer_state.reset();
     if (memory.optimizer_state)
       *memory.optimizer_state += *parameter.states * (has_part_of_state ? part : whole);
-    if (layout.stage != 2 || !is_divided) {
+    if (!parameter.has_sparse_gradient && (layout.stage != 2 || !is_divided)) {
       memory.buckets += (is_cut ? part : whole) / parameter.element_bytes * rounded_bytes(layout, parameter);
     }
   }

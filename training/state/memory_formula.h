@@ -17,6 +17,8 @@ struct ParameterLayout {
   /// they are not known.
   std::optional<int64_t> states = 0;
   bool is_trained = true;  ///< whether it has a gradient
+  /// Whether its gradient is sparse. It is summed by rows then, in no bucket, and counts as nothing.
+  bool has_sparse_gradient = false;
   /// Number of the sharded unit that it belongs to, from 0; absent outside of units.
   std::optional<int64_t> unit = {};
   /// Whether it is a rank's part of a parameter already, such as its experts, which stages 1 and 2 leave as

@@ -95,6 +95,7 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
                            const torch::optim::Optimizer& optimizer) {
   MemoryLayout layout;
   const auto on_replicas = strategy.extended().optimizers_on_replicas(optimizer);
+  std::unordered_set<const void*> sparse;
   if (!on_replicas.empty()) {
     layout.stage = on_replicas[0].sharding_stage;
     layout.num_parts = on_replicas[0].num_parts;
@@ -102,6 +103,11 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
       layout.buckets = reducer->buckets().options();
       if (const auto dtype = reducer->buckets().wire_dtype())
         layout.summed_element_bytes = static_cast<int64_t>(c10::elementSize(*dtype));
+      for (size_t i = 0; i < reducer->parameters().size(); ++i) {
+        const auto& parameter = reducer->parameters()[i];
+        if (parameter.requires_grad() && !reducer->buckets().has_slot(i))
+          sparse.insert(parameter.unsafeGetTensorImpl());
+      }
     }
   }
   std::unordered_map<const void*, std::optional<int64_t>> states;
@@ -137,6 +143,7 @@ MemoryLayout memory_layout(Strategy& strategy, const torch::nn::Module& module,
                                  .element_bytes = static_cast<int64_t>(parameter.element_size()),
                                  .states = state == states.end() ? std::optional<int64_t>(0) : state->second,
                                  .is_trained = parameter.requires_grad(),
+                                 .has_sparse_gradient = sparse.contains(key),
                                  .unit = unit == unit_of.end() ? std::nullopt : std::optional(unit->second),
                                  .is_part = is_slice(parameter)});
   }

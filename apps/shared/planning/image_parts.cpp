@@ -96,11 +96,12 @@ std::vector<double> stage_costs_of(const PlannedImageModel& model) {
   return simple_cnn_costs(std::get<SimpleCnnOptions>(model.options));
 }
 
-double most_image_memory(const PlannedImageModel& model, int64_t examples) {
+double most_image_memory(const PlannedImageModel& model, int64_t examples, int64_t micro_batches) {
   // Neither model keeps a fourth as many values for each pixel. Weights are multiplied at least once for each
-  // image, so there are no more of them than multiplications; each has a gradient, a bucket, two states, and
-  // copies on their way. Biases and norms have values for each image, too.
-  constexpr double kValuesOfPixel = 2048, kValuesOfWeight = 8;
+  // image, so there are no more of them than multiplications. Each has a gradient, a bucket, two states,
+  // copies on their way, and under autocast a shorter copy in each micro-batch.
+  constexpr double kValuesOfPixel = 2048;
+  const double values_of_weight = 16 + static_cast<double>(micro_batches);
   double width = 1;
   if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
     width = std::max(width, mobilenet->width_multiplier);
@@ -108,7 +109,7 @@ double most_image_memory(const PlannedImageModel& model, int64_t examples) {
   const double weights = std::accumulate(costs.begin(), costs.end(), 0.0);
   const auto pixels = static_cast<double>(examples * model.image_size * model.image_size);
   return static_cast<double>(parameter_bytes(model.numbers)) *
-         (kValuesOfPixel * width * pixels + kValuesOfWeight * weights);
+         (kValuesOfPixel * width * pixels + values_of_weight * weights);
 }
 
 int64_t states_of(PlannedOptimizer optimizer) {

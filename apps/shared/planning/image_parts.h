@@ -30,9 +30,9 @@ enum class RecordedPasses : uint8_t { kWhole, kWithHalves };
 RecordedStep record_image_model(const PlannedImageModel& model,
                                 RecordedPasses passes = RecordedPasses::kWithHalves);
 
-/// Returns bytes that a replica of so many images in a step, or a stage of it, never needs as many as,
-/// whatever the layout. It is a closed formula, which takes no time: at least twice the memory of any plan.
-double most_image_memory(const PlannedImageModel& model, int64_t examples);
+/// Returns more bytes than a replica with so many images in a step ever needs, whatever its mesh, sharding
+/// and schedule: at least twice the memory of a plan. It is a closed formula, and takes no time.
+double most_image_memory(const PlannedImageModel& model, int64_t examples, int64_t micro_batches);
 
 /// Returns the costs of the model's blocks by which train_images cuts it into stages: multiplications of an
 /// image.

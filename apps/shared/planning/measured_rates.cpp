@@ -63,7 +63,7 @@ double seconds_of_call(int64_t devices, const Make& make) {
 enum class Between : uint8_t { kNothing, kWork };
 
 /// Sums `elements` numbers over the threads of all devices, as replicas do, again and again. Returns the
-/// seconds of a sum. With work between the sums, these are the seconds that it makes the work longer.
+/// seconds of a sum. With work between the sums, these are the seconds by which they make it longer.
 double seconds_of_sum(int64_t devices, int64_t elements, int calls, Between between) {
   constexpr int64_t kWorkSize = 160;  // about a tenth of a millisecond
   LocalChannel channel(static_cast<int>(devices), LocalAlgorithm::kSplitOverReplicas,

@@ -65,7 +65,8 @@ void refuse_what_does_not_fit(const Strategy& strategy, const TrainOptions& opti
   const auto model = planned_image_model(options, num_classes);
   const auto layout = layout_of(strategy, options, plan);
   const int64_t replicas = layout.replicas();
-  if (most_image_memory(model, (plan.global_batch_size + replicas - 1) / replicas) <= *memory) return;
+  const int64_t images = (plan.global_batch_size + replicas - 1) / replicas;
+  if (most_image_memory(model, images, layout.micro_batches) <= *memory) return;
   const auto cluster = cluster_of(strategy, *memory);
   if (!layout.schedule.starts_with("zb-")) {
     const auto whole = image_planner(model, cluster, plan.global_batch_size, RecordedPasses::kWhole);

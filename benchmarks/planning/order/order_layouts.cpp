@@ -54,6 +54,11 @@ std::vector<PlannedChoice> layouts_to_measure(const LayoutPlanner& planner, size
   };
   std::stable_sort(all.begin(), all.end(), is_before);
   if (all.empty()) return all;
+  // The first is the one that users are told to run.
+  const auto told = search_layouts(planner, {.most_ranked = 1, .most_unfit = 0}).ranked.at(0).layout;
+  const auto of_search = std::find_if(all.begin(), all.end(),
+                                      [&](const PlannedChoice& choice) { return choice.layout == told; });
+  std::rotate(all.begin(), of_search, of_search + 1);
   // Half of the places are for the best of each kind; most of the others are for other ways near the first.
   const auto& first = all.front().layout;
   std::vector<PlannedChoice> chosen;

@@ -1,5 +1,6 @@
 #include "lockstep/runtime/backends/local_backend.h"
 
+#include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -181,6 +182,7 @@ TEST_P(LocalBackendOf, LeavesEachRankTheOnlyHandleOfItsTensorHoweverLongTheOther
       has_looked.wait();
       return;
     }
+    const auto look_is_over = c10::make_scope_exit([&] { has_looked.count_down(); });
     sum->wait();
     gathered->wait();
     sum.reset();
@@ -188,7 +190,6 @@ TEST_P(LocalBackendOf, LeavesEachRankTheOnlyHandleOfItsTensorHoweverLongTheOther
     EXPECT_EQ(tensors[0].use_count(), 1);
     EXPECT_EQ(parts[0].use_count(), 1);
     for (const auto& part : all[0]) EXPECT_EQ(part.use_count(), 1);
-    has_looked.count_down();
   });
 }
 

@@ -140,10 +140,12 @@ TEST_P(SparseGradients, AreForgottenIfTheyAreDenseAndZeroed) {
 TEST_P(SparseGradients, AreSummedIfAReplicaFailedInAStepBefore) {
   auto reducers = make_reducers(kOneBucket);
   zero_and_step(reducers);
-  reducers.errors_of([&](int rank) {
+  const auto errors = reducers.errors_of([&](int rank) {
+    reducers.zero(rank);
     step(reducers, rank);
     if (rank == 1) throw std::runtime_error("after the step");
   });
+  EXPECT_EQ(message_of<std::runtime_error>(errors[1]), "after the step");
   for (int i = 0; i < 2; ++i) {
     zero_and_step(reducers);
     expect_sums(reducers);
@@ -159,7 +161,8 @@ TEST_P(SparseGradients, MayBeAllThatAnOptimizerHas) {
     reducers.run([&](int rank) {
       reducers.zero(rank);
       if (const auto rows = rows_of(rank))
-        (torch::embedding(reducers.parameters(rank)[0], *rows, -1, false, true).sum() * (rank + 1)).backward();
+        (torch::embedding(reducers.parameters(rank)[0], *rows, -1, false, true).sum() * (rank + 1))
+            .backward();
       reducers.reducer(rank).finish();
       reducers.reducer(rank).mark_applied();
     });

@@ -225,7 +225,8 @@ struct TablesOfBothKindsImpl : public torch::nn::Module {
     torch::nn::EmbeddingBagOptions bags(1000, 8);
     register_module("of_libtorch", torch::nn::Embedding(sparse.sparse(true)));
     register_module("bags_of_libtorch", torch::nn::EmbeddingBag(bags.sparse(true)));
-    register_module("own", ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = 1000, .embedding_dim = 8}));
+    register_module("own",
+                    ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = 1000, .embedding_dim = 8}));
     register_module("dense", torch::nn::Embedding(10, 8));
   }
 };

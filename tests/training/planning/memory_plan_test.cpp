@@ -6,6 +6,8 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include <ctime>
@@ -294,6 +296,21 @@ TEST(MemoryPlanTest, RefusesLayoutsThatDoNotExist) {
   EXPECT_THAT(error_of({.recomputed = {6}}),
               HasSubstr("expected blocks to recompute below 6, as in the record, but got 6"));
   EXPECT_THAT(error_of({.allocation_unit = 0}), HasSubstr("allocation unit of 1 or more bytes, but got 0"));
+}
+
+TEST(MemoryPlanTest, HasNoBucketsOfTablesWithSparseGradients) {
+  constexpr int64_t kRows = 5000, kColumns = 8;
+  const auto plan_of = [](bool is_sparse, int64_t replicas) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(kRows, kColumns).sparse(is_sparse));
+    ModuleRecorder recorder;
+    const auto record = recorder.record(
+        *table, [](int64_t examples) { return std::vector{torch::zeros({examples}, torch::kLong)}; },
+        [&](const std::vector<torch::Tensor>& batch) { return table->forward(batch[0]).sum(); });
+    return plan_memory(record, {.replicas = replicas, .optimizer = PlannedOptimizer::kSgd});
+  };
+  EXPECT_EQ(plan_of(true, 2).gradients, 0);
+  EXPECT_EQ(plan_of(false, 2).gradients, 4 * kRows * kColumns);
+  EXPECT_LT(plan_of(true, 2).peak(), 1.1 * 4 * kRows * kColumns) << "the table alone";
 }
 
 }  // namespace

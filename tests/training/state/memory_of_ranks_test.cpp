@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/rmsprop.h>
@@ -305,6 +306,27 @@ TEST(MemoryOfRanksTest, TheRanksPartsAreAllOfTheProcess) {
     EXPECT_EQ(memory.all.gradients + memory.all.communication_buckets, gradients) << stage;
     EXPECT_EQ(memory.all.optimizer_state, state) << stage;
   }
+}
+
+struct TableAndLayerImpl : public torch::nn::Module {
+  TableAndLayerImpl() {
+    table = register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5000, 8).sparse(true)));
+    layer = register_module("layer", torch::nn::Linear(8, 1));
+  }
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Linear layer{nullptr};
+};
+TORCH_MODULE(TableAndLayer);
+
+TEST(MemoryOfRanks, ExpectsNoGradientsOfWholeTablesThatAreSummedByRows) {
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1, .seed = 1});
+  auto models = strategy.scope([](ReplicaContext&) { return TableAndLayer(); });
+  auto optimizers = strategy.scope([&](ReplicaContext& replica) {
+    return std::make_unique<torch::optim::SGD>(models[replica]->parameters(), 0.1);
+  });
+  const auto predicted = predict_memory(memory_layout(strategy, *models.primary(), *optimizers.primary()));
+  EXPECT_EQ(predicted.gradients, 4 * (8 + 1));
+  EXPECT_EQ(predicted.parameters, 4 * (5000 * 8 + 8 + 1));
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ MemoryPlan kept_memory(const RecordedStep& record, const TrainingLayout& layout,
     kept.parameters.push_back({.elements = parameter.elements,
                                .element_bytes = parameter.element_bytes,
                                .states = states_of(layout.optimizer),
-                               .is_trained = parameter.is_trained});
+                               .is_trained = parameter.is_trained,
+                               .has_sparse_gradient = parameter.has_sparse_gradient});
     if (layout.stage == 3 && parameter.block >= 0) kept.parameters.back().unit = parameter.block;
   }
   const MemoryParts parts = predict_memory(kept);
@@ -80,7 +81,8 @@ std::vector<PlannedBucket> planned_buckets(const RecordedStep& record, const Tra
   for (const auto& parameter : record.parameters)
     items.push_back({parameter.elements * parameter.element_bytes, std::to_string(parameter.element_bytes)});
   for (size_t i = items.size(); i-- > 0;) {
-    if (record.parameters[i].is_trained && is_among(is_here, i)) order.push_back(i);
+    const auto& parameter = record.parameters[i];
+    if (parameter.is_trained && !parameter.has_sparse_gradient && is_among(is_here, i)) order.push_back(i);
   }
   std::vector<PlannedBucket> buckets;
   for (auto& members : assign_buckets(items, order, layout.buckets)) {

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Which messages a rank takes in each of its receives. Messages from a rank come in the order in which it
+/// The messages that a rank takes in each of its receives. Messages from a rank come in the order in which it
 /// sends them, so that a receive may take others before its own.
 class MessageOrder {
  public:
@@ -23,8 +23,10 @@ class MessageOrder {
     double taken_at = 0;     ///< when the receiver has probably taken it
   };
 
+  /// Goes through all sends and receives of the schedule, at the times of its timeline.
   MessageOrder(const PipelineSchedule& schedule, const PipelineTimeline& timeline);
 
+  // These throw std::out_of_range for other actions than receives.
   /// Returns the message that a receive is for.
   const Message& message_for(const PipelineAction& receive) const { return messages_.at(key_of(receive)); }
   /// Returns the messages that a receive takes.

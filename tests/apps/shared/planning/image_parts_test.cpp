@@ -105,8 +105,32 @@ TEST_P(ImagePartsTest, NeedLessThanHalfOfWhatTheFormulaAllows) {
                                   .optimizer = PlannedOptimizer::kAdamW,
                                   .buckets = kDefaultBuckets};
       EXPECT_LT(2 * static_cast<double>(plan_memory(record, layout).peak()),
-                most_image_memory(model(), examples))
+                most_image_memory(model(), examples, 1))
           << examples << " images on each of " << replicas;
+    }
+  }
+}
+
+TEST(RecordedImages, NeedLessThanHalfOfWhatTheFormulaAllowsForManyClassesAndMicroBatches) {
+  for (const auto numbers : {PlannedNumbers::kFloat32, PlannedNumbers::kMixed}) {
+    const PlannedImageModel model{.options = SimpleCnnOptions{.num_classes = 50'000},
+                                  .image_size = 28,
+                                  .numbers = numbers,
+                                  .optimizer = PlannedOptimizer::kAdamW};
+    const RecordedStep record = record_image_model(model);
+    for (const int64_t micro_batches : {1, 16}) {
+      TrainingLayout layout{.replicas = 2,
+                            .micro_batches = micro_batches,
+                            .optimizer = PlannedOptimizer::kAdamW,
+                            .buckets = kDefaultBuckets};
+      for (const std::string schedule : {"", "gpipe", "zb-h1"}) {
+        layout.pipeline = {};
+        if (!schedule.empty())
+          layout.pipeline = {.ranks = 2, .schedule = schedule, .costs = stage_costs_of(model)};
+        EXPECT_LT(2 * static_cast<double>(plan_memory(record, layout).peak()),
+                  most_image_memory(model, micro_batches, micro_batches))
+            << schedule << ", " << micro_batches << " micro-batches";
+      }
     }
   }
 }
