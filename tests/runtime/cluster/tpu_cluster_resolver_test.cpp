@@ -107,6 +107,60 @@ TEST(TPUClusterResolver, NumbersTheProcessesHostByHost) {
   }
 }
 
+/// Joins the texts of a list of `count` by commas.
+template <typename Text>
+std::string comma_list(int count, const Text& text) {
+  std::string list;
+  for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ",") + text(i);
+  return list;
+}
+
+TEST(TPUClusterResolver, AgreesOnTheRankByAnyOfTheVariables) {
+  for (int hosts = 1; hosts <= 4; ++hosts) {
+    for (int per_host : {1, 2, 4}) {
+      const int size = hosts * per_host;
+      const std::string names = comma_list(hosts, [](int host) { return "h" + std::to_string(host); });
+      const std::string addresses = comma_list(size, [&](int rank) {
+        return "h" + std::to_string(rank / per_host) + ":" + std::to_string(8070 + rank % per_host);
+      });
+      for (int rank = 0; rank < size; ++rank) {
+        const std::string host = std::to_string(rank / per_host), local = std::to_string(rank % per_host);
+        const std::string all = std::to_string(per_host);
+        const Variables launcher = {{"RANK", std::to_string(rank)},
+                                    {"WORLD_SIZE", std::to_string(size)},
+                                    {"LOCAL_RANK", local},
+                                    {"LOCAL_WORLD_SIZE", all},
+                                    {"MASTER_ADDR", "h0"}};
+        const Variables indexed = {{"TPU_WORKER_HOSTNAMES", names},
+                                   {"JOB_COMPLETION_INDEX", host},
+                                   {"TORCH_TPU_DEVICES_PER_HOST", all},
+                                   {"LOCAL_RANK", local}};
+        const Variables tasks = {{"TPU_PROCESS_ADDRESSES", addresses},
+                                 {"CLOUD_TPU_TASK_ID", std::to_string(rank)},
+                                 {"TPU_VISIBLE_CHIPS", local},
+                                 {"TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1"},
+                                 {"TPU_PROCESS_BOUNDS", std::to_string(hosts) + "," + all + ",1"}};
+        const Variables slice = {{"TORCH_TPU_SLICEBUILDER_ADDRESSES", addresses},
+                                 {"TORCH_TPU_TOPOLOGY", all + "x" + std::to_string(hosts)},
+                                 {"TPU_WORKER_ID", host},
+                                 {"LOCAL_RANK", local}};
+        Variables everything = launcher;
+        for (const Variables& variables : {indexed, tasks, slice})
+          everything = changed(everything, variables);
+        for (const Variables& variables : {launcher, indexed, tasks, slice, everything}) {
+          const auto resolver = tpu_resolver(variables);
+          EXPECT_EQ(resolver.rank(), rank) << resolver.source();
+          EXPECT_EQ(resolver.world_size(), size) << resolver.source();
+          EXPECT_EQ(resolver.local_rank(), rank % per_host) << resolver.source();
+          EXPECT_EQ(resolver.local_world_size(), per_host) << resolver.source();
+          if (size > 1)
+            EXPECT_EQ(resolver.master(), (HostPort{.host = "h0", .port = 29500})) << resolver.source();
+        }
+      }
+    }
+  }
+}
+
 TEST(TPUClusterResolver, TakesASingleHostForASingleProcess) {
   for (const Variables& variables :
        {Variables{}, Variables{{"TPU_WORKER_HOSTNAMES", "localhost"}, {"TPU_WORKER_ID", "0"}},
