@@ -17,9 +17,9 @@ namespace lockstep::torch_tpu {
 namespace {
 
 namespace fs = std::filesystem;
+using lockstep::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using lockstep::testing::TemporaryFolder;
 
 void add_pci_device(const fs::path& folder, const std::string& vendor, const std::string& device) {
   fs::create_directories(folder);
