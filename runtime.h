@@ -11,6 +11,7 @@
 #include "lockstep/runtime/cluster/tf_config.h"
 #include "lockstep/runtime/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/runtime/cluster/torchrun_cluster_resolver.h"
+#include "lockstep/runtime/cluster/tpu_cluster_resolver.h"
 #include "lockstep/runtime/cluster/union_cluster_resolver.h"
 #include "lockstep/runtime/collectives/collectives.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"

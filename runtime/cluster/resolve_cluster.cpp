@@ -6,6 +6,7 @@
 #include "lockstep/runtime/cluster/slurm_cluster_resolver.h"
 #include "lockstep/runtime/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/runtime/cluster/torchrun_cluster_resolver.h"
+#include "lockstep/runtime/cluster/tpu_cluster_resolver.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +43,8 @@ std::unique_ptr<ClusterResolver> resolve_cluster(const Environment& environment,
   if (auto resolver = resolve_tf_config(environment)) return resolver;
   for (const auto resolve :
        {resolve_launcher<TorchrunClusterResolver>, resolve_launcher<KubernetesClusterResolver>,
-        resolve_launcher<SlurmClusterResolver>, resolve_launcher<OpenMPIClusterResolver>}) {
+        resolve_launcher<SlurmClusterResolver>, resolve_launcher<OpenMPIClusterResolver>,
+        resolve_launcher<TPUClusterResolver>}) {
     if (auto resolver = resolve(environment)) return resolver;
   }
   return nullptr;

@@ -32,6 +32,7 @@ EXCEPTIONS = [
     (r"10\.0\.0\.\d", "needs several machines"),
     (r"^(?!plan\b)[\s\S]*gpu", "needs a GPU"),
     (r"^pip install", "installs packages"),
+    (r"torch_tpu", "needs a Python with torch_tpu"),
     (r"^tensorboard\b|\bmlflow ui\b|\bjq\b|pandas|^tail -f", "needs a tool that the tests do not install"),
     (r"--metrics-port", "takes a port of its own choice; tests/apps/train_images/monitoring_test.py lets the system choose one"),
     (r"^build/release/bin/(scaling|parameter_server|planning|speed)_benchmark|_benchmark\.py|--rounds", "measures for minutes"),

@@ -13,7 +13,7 @@ LAYERS = {
     "training": {"runtime", "parameter_server", "strategies"},
 }
 # These folders stand above the layers. They may include all of them, and the header that gathers them.
-ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests"}
+ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests", "torch_tpu"}
 # Rooms of the programs, in their order. A program's own folder comes after its rooms.
 APP_ROOMS = [
     "apps/shared", "apps/train_images/options", "apps/train_images/data", "apps/train_images/training", "apps/train_images",

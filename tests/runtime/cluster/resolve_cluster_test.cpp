@@ -41,6 +41,8 @@ const Variables kOpenMpiSource = {{"OMPI_COMM_WORLD_RANK", "1"},
                                   {"PMIX_NAMESPACE", "7"},
                                   {"PMIX_SERVER_TMPDIR", "/tmp/session"}};
 
+const Variables kTpuSource = {{"TPU_WORKER_HOSTNAMES", "a,b"}, {"TPU_WORKER_ID", "1"}};
+
 Variables merged_variables(const std::vector<Variables>& sources) {
   Variables all;
   for (const Variables& source : sources) all = changed(all, source);
@@ -60,12 +62,13 @@ TEST(ResolveCluster, FindsEachSource) {
   EXPECT_THAT(winning_source(kKubernetesSource), StartsWith("Kubernetes"));
   EXPECT_THAT(winning_source(kSlurmSource), StartsWith("Slurm"));
   EXPECT_THAT(winning_source(kOpenMpiSource), StartsWith("Open MPI"));
+  EXPECT_EQ(winning_source(kTpuSource), "TPU (TPU_WORKER_ID=1 of 2 hosts)");
 }
 
 TEST(ResolveCluster, PrefersTheEarlierSource) {
   const ClusterFlags flags{.worker_hosts = {"a:1"}, .task_index = 0};
-  Variables variables =
-      merged_variables({kKubernetesSource, kTfConfigSource, kTorchrunSource, kSlurmSource, kOpenMpiSource});
+  Variables variables = merged_variables(
+      {kKubernetesSource, kTfConfigSource, kTorchrunSource, kSlurmSource, kOpenMpiSource, kTpuSource});
   EXPECT_THAT(winning_source(variables, flags), StartsWith("flags"));
   EXPECT_EQ(winning_source(variables), "TF_CONFIG");
   variables = without(variables, "TF_CONFIG");
@@ -79,10 +82,14 @@ TEST(ResolveCluster, PrefersTheEarlierSource) {
   EXPECT_THAT(winning_source(variables), StartsWith("Slurm"));
   variables = without(variables, "SLURM_PROCID");
   EXPECT_THAT(winning_source(variables), StartsWith("Open MPI"));
+  variables = without(variables, "LOCAL_WORLD_SIZE");
+  variables = without(without(variables, "OMPI_COMM_WORLD_RANK"), "OMPI_COMM_WORLD_SIZE");
+  EXPECT_THAT(winning_source(variables), StartsWith("TPU"));
 }
 
 TEST(ResolveCluster, FindsNoneInAPlainShell) {
   EXPECT_EQ(winning_source({}), "none");
+  EXPECT_EQ(winning_source({{"TPU_WORKER_HOSTNAMES", "localhost"}, {"TPU_WORKER_ID", "0"}}), "none");
   EXPECT_EQ(
       winning_source({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}}),
       "none");
