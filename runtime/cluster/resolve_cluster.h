@@ -17,9 +17,9 @@ struct ClusterFlags {
 };
 
 /// Finds the cluster to which this process belongs. The first source that is present decides: the flags,
-/// TF_CONFIG, torchrun's variables, those of a PyTorchJob in Kubernetes, Slurm's, Open MPI's. A TF_CONFIG
-/// with an empty cluster is skipped unless its task is an evaluator. Returns null if no source names a
-/// cluster; source() tells which one decided.
+/// TF_CONFIG, torchrun's variables, those of a PyTorchJob in Kubernetes, Slurm's, Open MPI's, those of TPUs.
+/// A TF_CONFIG with an empty cluster is skipped unless its task is an evaluator. Returns null if no source
+/// names a cluster; source() tells which one decided.
 ///
 /// Throws InvalidArgument naming the variable, JSON path or flag if a source is present but malformed; it is
 /// never skipped. Does not block and does not resolve names.
