@@ -1,5 +1,7 @@
 // Training: LibTorch's CPU is the oracle, bit for bit.
+#include <c10/core/AutogradState.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <thread>
