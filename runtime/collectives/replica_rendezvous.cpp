@@ -43,6 +43,22 @@ class ReplicaRendezvous::Meeting : public std::enable_shared_from_this<Meeting> 
   Work work_;
   int next_part_ = 0;
   int finished_parts_ = 0;
+
+  /// Call it when the last part has ended, before any rank learns that the meeting is done. From then on each
+  /// rank has the only handles of its tensors, and can free them, or give them to autograd without a copy,
+  /// however long the other ranks' threads take. A device may still use its tensors, which stay with the
+  /// works of the ranks.
+  void drop_host_tensors() {
+    for (auto& arrival : arrivals_) {
+      if (arrival.finished) return;
+    }
+    work_.run_part = nullptr;
+    for (auto& arrival : arrivals_) {
+      arrival.inputs.clear();
+      arrival.outputs.clear();
+      arrival.shared_output.reset();
+    }
+  }
 };
 
 ReplicaRendezvous::ReplicaRendezvous(int size, std::chrono::milliseconds timeout, int first_rank)
@@ -152,6 +168,7 @@ void ReplicaRendezvous::begin_work(const std::shared_ptr<Meeting>& meeting, Work
 
 /// Called once all parts have succeeded.
 void ReplicaRendezvous::end_work(Meeting& meeting) {
+  if (!meeting.work_.then) meeting.drop_host_tensors();
   std::function<void(uint64_t, Resume)> then;
   {
     MutexLock lock(mutex_);

@@ -39,6 +39,7 @@ class FaultsTest(unittest.TestCase):
         self.assertRegex(survivor.text(), pattern)
         self.assertLess(ended - begin, limit, survivor.text())
 
+    @workers.tried_again
     def test_a_killed_worker_is_named_by_all_others(self):
         started = self.start_training(3)
         begin = time.monotonic()
@@ -46,6 +47,7 @@ class FaultsTest(unittest.TestCase):
         for survivor in (started[0], started[2]):
             self.check_loss(survivor, begin, 1.0, rf"worker 1 \({HOST}\) was lost: its process ended")
 
+    @workers.tried_again
     def test_the_killed_first_worker_is_named_though_it_has_the_store(self):
         started = self.start_training(2)
         begin = time.monotonic()

@@ -1,6 +1,7 @@
 """Starts the workers of a job by hand, as tests need them: with TF_CONFIG, on ports that the system chose."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +28,22 @@ OF_LAUNCHERS = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SI
 TOKEN = "0123456789abcdef" * 4
 # For a test that links between workers take no part in: it is the same over each transport.
 once = unittest.skipIf(os.environ.get("LOCKSTEP_SHARED_MEMORY") == "0", "tested with shared memory")
+
+
+def tried_again(test):
+    """Tries a test with a limit of about a second up to three times. Other work may keep a process waiting for as long."""
+    @functools.wraps(test)
+    def tries(self):
+        for _ in range(2):
+            try:
+                return test(self)
+            except AssertionError as failure:
+                print(f"{test.__name__} is tried again: {failure}", file=sys.stderr)
+                self.doCleanups()
+        return test(self)
+    return tries
+
+
 # For the secret of jobs without a token.
 RUNTIME_FOLDER = tempfile.TemporaryDirectory()
 

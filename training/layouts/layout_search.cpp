@@ -164,22 +164,60 @@ bool is_before(const PlannedChoice& a, const PlannedChoice& b) {
   return first != second ? first < second : a.memory.peak() < b.memory.peak();
 }
 
+/// The shortest list of fastest layouts, with the simplest of those that are about as fast as the first.
+class Ranking {
+ public:
+  explicit Ranking(size_t most) : most_(most) {}
+
+  /// Whether no layout that takes as long would be in the list.
+  bool excludes(double seconds) const {
+    return ranked_.size() == most_ && seconds > ranked_.back().time.seconds() && !is_tie(seconds);
+  }
+  void add(PlannedChoice choice) {
+    if (ranked_.empty() || is_tie(choice.time.seconds())) ties_.push_back(choice);
+    ranked_.insert(std::upper_bound(ranked_.begin(), ranked_.end(), choice, is_before), std::move(choice));
+    if (ranked_.size() > most_) ranked_.pop_back();
+  }
+  std::vector<PlannedChoice> take() && {
+    if (ranked_.empty()) return {};
+    std::erase_if(ties_, [this](const auto& choice) { return !is_tie(choice.time.seconds()); });
+    std::stable_sort(ties_.begin(), ties_.end(), is_before);
+    const auto simplest = std::min_element(ties_.begin(), ties_.end(), [](const auto& a, const auto& b) {
+      return complexity_of(a.layout) < complexity_of(b.layout);
+    });
+    std::erase_if(ranked_, [&](const auto& choice) { return choice.layout == simplest->layout; });
+    ranked_.insert(ranked_.begin(), std::move(*simplest));
+    if (ranked_.size() > most_) ranked_.pop_back();
+    return std::move(ranked_);
+  }
+
+ private:
+  bool is_tie(double seconds) const { return seconds <= 1.01 * ranked_.front().time.seconds(); }
+  /// Returns how far a layout is from replicas that each have everything.
+  static int complexity_of(const PlannedLayout& layout) {
+    return num_changes(layout, {.data = layout.ranks()});
+  }
+
+  const size_t most_;
+  std::vector<PlannedChoice> ranked_;
+  std::vector<PlannedChoice> ties_;
+};
+
 /// Simulates candidates, which are sorted by their bounds, until no other one can be among the first.
 std::vector<PlannedChoice> fastest_of(const LayoutPlanner& planner, const std::vector<Candidate>& fit,
                                       size_t most) {
-  std::vector<PlannedChoice> ranked;
+  Ranking ranking(most);
   for (const auto& candidate : fit) {
-    if (ranked.size() == most && candidate.least_seconds > ranked.back().time.seconds()) break;
+    if (ranking.excludes(candidate.least_seconds)) break;
     PlannedChoice choice{candidate.layout, candidate.memory, planner.time(candidate.layout)};
     if (planner.has_memory_function()) {
-      if (ranked.size() == most && !is_before(choice, ranked.back())) continue;
+      if (ranking.excludes(choice.time.seconds())) continue;
       choice.memory = planner.memory(candidate.layout);
       if (!has_room(planner, choice.layout, choice.memory)) continue;
     }
-    ranked.insert(std::upper_bound(ranked.begin(), ranked.end(), choice, is_before), std::move(choice));
-    if (ranked.size() > most) ranked.pop_back();
+    ranking.add(std::move(choice));
   }
-  return ranked;
+  return std::move(ranking).take();
 }
 
 /// Returns the one with the fewest changes; of several, the first.

@@ -39,7 +39,7 @@ struct UnfitLayout {
 };
 
 struct LayoutSearch {
-  std::vector<PlannedChoice> ranked;  ///< that fit, the fastest first
+  std::vector<PlannedChoice> ranked;  ///< that fit, the fastest first, but for ties of 1 %
   /// Those that would be the fastest, if they did fit: one of each way to cut the model.
   std::vector<UnfitLayout> unfit;
   std::optional<UnfitLayout> smallest{};  ///< the one that needs least, if none fits
@@ -62,7 +62,9 @@ void for_each_layout(const LayoutPlanner& planner, const LayoutChoices& choices,
                      const std::function<void(const PlannedLayout&)>& visit);
 
 /// Predicts all layouts, drops those that do not fit, and ranks the others by the time of a step; equally
-/// fast ones by their memory. Only layouts that may be among the first are simulated.
+/// fast ones by their memory. The first is the simplest of those that are at most 1 % slower than the
+/// fastest: the one with the fewest differences from replicas that each have everything. Only layouts that
+/// may be among the first are simulated.
 ///
 /// Throws InvalidArgument for `most_ranked` of 0, and as make_pipeline_schedule() for unknown schedules.
 ///

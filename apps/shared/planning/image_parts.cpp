@@ -5,8 +5,10 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <future>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -39,15 +41,17 @@ class GeneratorStateGuard {
 };
 
 /// Large images take long, and are the same to operators when they are few.
-ModuleRecorderOptions recorder_options(int64_t image_size) {
+ModuleRecorderOptions recorder_options(int64_t image_size, RecordedPasses passes) {
   constexpr int64_t kLarge = 128;
   const int64_t fewer = image_size < kLarge ? 4 : 1;
-  return {.fewer_examples = fewer, .more_examples = 2 * fewer, .records_halves = true};
+  return {.fewer_examples = fewer,
+          .more_examples = 2 * fewer,
+          .records_halves = passes == RecordedPasses::kWithHalves};
 }
 
 template <typename Model, typename Options>
-RecordedStep record_model(const PlannedImageModel& given, const Options& options) {
-  ModuleRecorder recorder(recorder_options(given.image_size));
+RecordedStep record_model(const PlannedImageModel& given, const Options& options, RecordedPasses passes) {
+  ModuleRecorder recorder(recorder_options(given.image_size, passes));
   Model model(options, [&recorder](const ModelPart& part) {
     return WrappedPart{part.module, [&recorder, name = part.name](const auto& function, const auto& x) {
                          return recorder.call(name, function, x);
@@ -72,15 +76,16 @@ RecordedStep record_model(const PlannedImageModel& given, const Options& options
 
 }  // namespace
 
-RecordedStep record_image_model(const PlannedImageModel& model) {
+RecordedStep record_image_model(const PlannedImageModel& model, RecordedPasses passes) {
   const GeneratorStateGuard guard;
   // In a thread of its own, whose operators have one thread as those of most replicas.
   return std::async(std::launch::async,
                     [&] {
                       at::set_num_threads(1);
                       if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
-                        return record_model<MobileNetV2>(model, *mobilenet);
-                      return record_model<SimpleCnn>(model, std::get<SimpleCnnOptions>(model.options));
+                        return record_model<MobileNetV2>(model, *mobilenet, passes);
+                      return record_model<SimpleCnn>(model, std::get<SimpleCnnOptions>(model.options),
+                                                     passes);
                     })
       .get();
 }
@@ -89,6 +94,21 @@ std::vector<double> stage_costs_of(const PlannedImageModel& model) {
   if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
     return mobilenet_v2_costs(*mobilenet, model.image_size);
   return simple_cnn_costs(std::get<SimpleCnnOptions>(model.options));
+}
+
+double most_image_memory(const PlannedImageModel& model, int64_t examples) {
+  // Neither model keeps a fourth as many values for each pixel. Weights are multiplied at least once for each
+  // image, so there are no more of them than multiplications; each has a gradient, a bucket, two states, and
+  // copies on their way. Biases and norms have values for each image, too.
+  constexpr double kValuesOfPixel = 2048, kValuesOfWeight = 8;
+  double width = 1;
+  if (const auto* mobilenet = std::get_if<MobileNetV2Options>(&model.options))
+    width = std::max(width, mobilenet->width_multiplier);
+  const auto costs = stage_costs_of(model);
+  const double weights = std::accumulate(costs.begin(), costs.end(), 0.0);
+  const auto pixels = static_cast<double>(examples * model.image_size * model.image_size);
+  return static_cast<double>(parameter_bytes(model.numbers)) *
+         (kValuesOfPixel * width * pixels + kValuesOfWeight * weights);
 }
 
 int64_t states_of(PlannedOptimizer optimizer) {
@@ -105,8 +125,8 @@ int64_t states_of(PlannedOptimizer optimizer) {
 }
 
 LayoutPlanner image_planner(const PlannedImageModel& model, const PlannedCluster& cluster,
-                            int64_t global_batch) {
-  RecordedStep record = record_image_model(model);
+                            int64_t global_batch, RecordedPasses passes) {
+  RecordedStep record = record_image_model(model, passes);
   PlannedModel parts = planned_model(record);
   const auto costs = stage_costs_of(model);
   for (size_t i = 0; i < costs.size(); ++i) parts.kinds[i].stage_cost = costs[i];

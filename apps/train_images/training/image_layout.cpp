@@ -62,10 +62,18 @@ void refuse_what_does_not_fit(const Strategy& strategy, const TrainOptions& opti
                               int64_t num_classes) {
   const auto memory = memory_to_check(strategy, options);
   if (!memory) return;
-  const LayoutPlanner planner = image_planner(planned_image_model(options, num_classes),
-                                              cluster_of(strategy, *memory), plan.global_batch_size);
-  refuse_if_too_large(planner, PlannedProgram::kTrainImages, layout_of(strategy, options, plan),
-                      image_layout_choices());
+  const auto model = planned_image_model(options, num_classes);
+  const auto layout = layout_of(strategy, options, plan);
+  const int64_t replicas = layout.replicas();
+  if (most_image_memory(model, (plan.global_batch_size + replicas - 1) / replicas) <= *memory) return;
+  const auto cluster = cluster_of(strategy, *memory);
+  if (!layout.schedule.starts_with("zb-")) {
+    const auto whole = image_planner(model, cluster, plan.global_batch_size, RecordedPasses::kWhole);
+    if (whole.refusal(layout) || whole.memory(layout).peak() <= *memory) return;
+  }
+  // Other schedules may fit.
+  refuse_if_too_large(image_planner(model, cluster, plan.global_batch_size), PlannedProgram::kTrainImages,
+                      layout, image_layout_choices());
 }
 
 std::string choose_layout(TrainOptions& options) {

@@ -21,8 +21,8 @@ PlannedLayout layout_of(const Strategy& strategy, const TrainOptions& options, c
 
 /// Refuses a training that needs more memory than a device has for it, before its first step: throws
 /// OutOfMemory with what it needs, and the flags that change least and would make it fit. See
-/// memory_to_check() for the memory of a device. If there is any to check, records the model, see
-/// record_image_model().
+/// memory_to_check() for the memory of a device. Records the model, see record_image_model(), unless a
+/// formula says that it fits by far.
 void refuse_what_does_not_fit(const Strategy& strategy, const TrainOptions& options, const TrainPlan& plan,
                               int64_t num_classes);
 

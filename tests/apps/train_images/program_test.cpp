@@ -146,15 +146,17 @@ TEST(TrainImagesProgram, UndoesStepsThatEndInNanWhereAskedTo) {
 
 TEST(TrainImagesProgram, EndsWithOneLineWhereMemoryDoesNotSuffice) {
   if (kHasSanitizer) GTEST_SKIP() << "a sanitizer reserves more than any limit";
-  const auto result = train_images(short_training({"--model", "mobilenet_v2", "--image-size", "1024",
-                                                   "--replicas", "2", "--global-batch-size", "64"}),
-                                   {.memory_limit = uint64_t{4} << 30});
+  const auto result =
+      train_images(short_training({"--model", "mobilenet_v2", "--image-size", "1024", "--replicas", "2",
+                                   "--global-batch-size", "64", "--plan", "off"}),
+                   {.memory_limit = uint64_t{4} << 30});
   expect_refusal(result, 7, {"out of memory"});
 }
 
 TEST(TrainImagesProgram, EndsWithTheRetryableExitCodeIfAnotherStartMayHelp) {
   const std::vector<std::string> retryable{"--retryable-exit-code", "200"};
-  auto large = short_training({"--limit-train", "64", "--model", "mobilenet_v2", "--image-size", "1024"});
+  auto large = short_training(
+      {"--limit-train", "64", "--model", "mobilenet_v2", "--image-size", "1024", "--plan", "off"});
   large.insert(large.end(), retryable.begin(), retryable.end());
   if (!kHasSanitizer)  // which reserves more than any limit
     expect_refusal(train_images(large, {.memory_limit = uint64_t{4} << 30}), 200, {"out of memory"});

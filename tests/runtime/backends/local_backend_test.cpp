@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <latch>
 #include <random>
 #include <string>
 #include <tuple>
@@ -163,6 +164,31 @@ TEST_P(LocalBackendOf, ServesReductionsThatWereLaunchedTogether) {
       const double expected = ranks() * i * 10.0 + ranks() * (ranks() - 1) / 2.0;
       EXPECT_TRUE(lists[static_cast<size_t>(i)][0].eq(expected).all().item<bool>());
     }
+  });
+}
+
+TEST_P(LocalBackendOf, LeavesEachRankTheOnlyHandleOfItsTensorHoweverLongTheOthersTake) {
+  ReplicaGroup group(ranks(), algorithm());
+  std::latch has_looked(1);
+  group.run([&](int rank) {
+    std::vector<at::Tensor> tensors{torch::ones({1000})};
+    std::vector<at::Tensor> parts{torch::ones({10})};
+    std::vector<std::vector<at::Tensor>> all(1, std::vector<at::Tensor>(static_cast<size_t>(ranks())));
+    for (auto& part : all[0]) part = torch::empty({10});
+    auto sum = group.backend(rank)->allreduce(tensors);
+    auto gathered = group.backend(rank)->allgather(all, parts);
+    if (rank > 0) {
+      has_looked.wait();
+      return;
+    }
+    sum->wait();
+    gathered->wait();
+    sum.reset();
+    gathered.reset();
+    EXPECT_EQ(tensors[0].use_count(), 1);
+    EXPECT_EQ(parts[0].use_count(), 1);
+    for (const auto& part : all[0]) EXPECT_EQ(part.use_count(), 1);
+    has_looked.count_down();
   });
 }
 

@@ -96,6 +96,21 @@ TEST_P(ImagePartsTest, NeedTheMemoryThatThePlanOfTheRecordHas) {
   }
 }
 
+TEST_P(ImagePartsTest, NeedLessThanHalfOfWhatTheFormulaAllows) {
+  const RecordedStep record = record_image_model(model(), RecordedPasses::kWhole);
+  for (const int64_t examples : {1, 3, 64}) {
+    for (const int64_t replicas : {1, 4}) {
+      const TrainingLayout layout{.replicas = replicas,
+                                  .examples = examples,
+                                  .optimizer = PlannedOptimizer::kAdamW,
+                                  .buckets = kDefaultBuckets};
+      EXPECT_LT(2 * static_cast<double>(plan_memory(record, layout).peak()),
+                most_image_memory(model(), examples))
+          << examples << " images on each of " << replicas;
+    }
+  }
+}
+
 TEST(RecordedImages, LeaveTheRandomNumbersOfATraining) {
   torch::manual_seed(7);
   const auto expected = torch::rand({8});
