@@ -139,17 +139,9 @@ void append_ranges(std::vector<StreamOrder::Range>& ranges, const c10::IValue& v
   });
 }
 
-bool has_sparse(const Stack& arguments) {
-  bool has = false;
-  for (const auto& value : arguments) {
-    has = has || (value.isLayout() && value.toLayout() == at::kSparse);
-    for_each_tensor(value, [&](const at::Tensor& tensor) { has = has || tensor.is_sparse(); });
-  }
-  return has;
-}
-
-/// Returns the results of `op` on `device`.
-Stack run_on_device(const c10::OperatorHandle& op, const Stack& arguments, c10::Device device) {
+/// Returns the results of `op` on `device`, by the CPU's kernel for `key`.
+Stack run_on_device(const c10::OperatorHandle& op, const Stack& arguments, c10::Device device,
+                    c10::DispatchKey key) {
   check_is_no_view(op);
   if (op.schema().name() != "aten::copy_") check_devices(op, arguments, device);
   const c10::DeviceGuard on_device(device);
@@ -157,9 +149,7 @@ Stack run_on_device(const c10::OperatorHandle& op, const Stack& arguments, c10::
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   HostViews views;
   Stack computed = host_arguments(op, arguments, device, views);
-  op.redispatchBoxed(
-      c10::DispatchKeySet(has_sparse(arguments) ? c10::DispatchKey::SparseCPU : c10::DispatchKey::CPU),
-      &computed);
+  op.redispatchBoxed(c10::DispatchKeySet(key), &computed);
   views.adopt_changes();
 
   std::vector<StreamOrder::Range> reads;
@@ -181,23 +171,30 @@ Stack run_on_device(const c10::OperatorHandle& op, const Stack& arguments, c10::
   return results;
 }
 
+template <c10::DispatchKey key>
 void run_on_cpu(const c10::OperatorHandle& op, Stack* stack) {
   const Stack arguments = torch::jit::pop(*stack, op.schema().arguments().size());
   if (const auto device = device_of(arguments)) {
-    for (auto& result : run_on_device(op, arguments, *device)) stack->push_back(std::move(result));
+    for (auto& result : run_on_device(op, arguments, *device, key)) stack->push_back(std::move(result));
     return;
   }
   Stack computed = arguments;
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &computed);
+  op.redispatchBoxed(c10::DispatchKeySet(key), &computed);
   for (auto& result : computed) stack->push_back(std::move(result));
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu<c10::DispatchKey::CPU>>());
 }
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu<c10::DispatchKey::SparseCPU>>());
+}
+
+// LibTorch has kernels for these that do not expect sparse tensors.
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
+  for (const char* name : {"copy_", "clone", "empty_like"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu<c10::DispatchKey::SparseCPU>>());
 }
 
 // Without a kernel, LibTorch would refuse the overrideable ones, and compute the others from other operators
@@ -207,7 +204,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
                            "_scaled_dot_product_fused_attention_overrideable",
                            "_scaled_dot_product_fused_attention_overrideable_backward", "native_layer_norm",
                            "native_group_norm", "silu_backward", "mish_backward"})
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu<c10::DispatchKey::CPU>>());
 }
 
 }  // namespace

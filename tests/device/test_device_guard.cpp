@@ -23,12 +23,8 @@ struct Current {
 // Per thread, as in CUDA.
 thread_local Current current;
 
-/// The largest number of a stream that each device has given. Numbers 1 to kPoolStreams are the pool's.
-std::array<std::atomic<int64_t>, kMaxDevices> last_streams = [] {
-  std::array<std::atomic<int64_t>, kMaxDevices> last;
-  for (auto& number : last) number = kPoolStreams;
-  return last;
-}();
+/// How many streams outside of the pool each device has given. Numbers 1 to kPoolStreams are the pool's.
+std::array<std::atomic<int64_t>, kMaxDevices> new_streams{};
 
 struct Event {
   Clock clock;
@@ -38,7 +34,7 @@ struct Event {
 };
 
 c10::Stream stream_of(c10::Device device) {
-  return {c10::Stream::UNSAFE, device, current.streams.at(static_cast<size_t>(device.index()))};
+  return c10::Stream(c10::Stream::UNSAFE, device, current.streams.at(static_cast<size_t>(device.index())));
 }
 
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -58,16 +54,18 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
 
   c10::Stream getStream(c10::Device device) const override { return stream_of(existing(device)); }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return {c10::Stream::DEFAULT, existing(device)};
+    return c10::Stream(c10::Stream::DEFAULT, existing(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     static std::array<std::atomic<int64_t>, kMaxDevices> next{};
     device = used(device);
-    return {c10::Stream::UNSAFE, device, 1 + next.at(static_cast<size_t>(device.index()))++ % kPoolStreams};
+    return c10::Stream(c10::Stream::UNSAFE, device,
+                       1 + next.at(static_cast<size_t>(device.index()))++ % kPoolStreams);
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
     device = used(device);
-    return {c10::Stream::UNSAFE, device, ++last_streams.at(static_cast<size_t>(device.index()))};
+    return c10::Stream(c10::Stream::UNSAFE, device,
+                       kPoolStreams + ++new_streams.at(static_cast<size_t>(device.index())));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
@@ -86,7 +84,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
     const int device = used({kType, index}).index();
-    const int64_t last = last_streams.at(static_cast<size_t>(device));
+    const int64_t last = kPoolStreams + new_streams.at(static_cast<size_t>(device));
     for (int64_t id = 0; id <= last; ++id) wait_on_host({device, id}, "the device");
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

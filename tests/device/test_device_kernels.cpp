@@ -68,9 +68,8 @@ void show_later(StreamName stream, const at::Tensor& from, const at::Tensor& to)
   });
 }
 
-/// Fails if the shapes differ and cannot be broadcast.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  if (to.numel() == 0) return to;
+  if (to.numel() == 0 || to.is_same(from)) return to;
   if (is_on_device(from) && is_on_device(to) && from.device() != to.device()) {
     copy_between_devices(from, to);
     return to;
@@ -88,6 +87,12 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     copy_values(from, to);
   }
   return to;
+}
+
+/// LibTorch's own copy_() calls _copy_from(), too, but only once it has resolved conjugates by copies.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  copy_from(source, self, non_blocking);
+  return self;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
@@ -152,6 +157,13 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
   return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
 }
 
+/// Lets Module::to() move a module's tensors to the device and back: a parameter takes over the copy's
+/// memory.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_of_either = [](const at::Tensor& tensor) { return tensor.is_cpu() || is_on_device(tensor); };
+  return is_of_either(self) && is_of_either(from) && self.layout() == from.layout();
+}
+
 void record_stream(at::Tensor& self, at::Stream stream) {
   order().use_on(static_cast<const char*>(self.storage().data()), name_of(stream));
 }
@@ -159,6 +171,7 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("copy_", &copy_);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("resize_", &resize_);
@@ -174,6 +187,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("view_as_real", &at::native::view_as_real);
   library.impl("view_as_complex", &at::native::view_as_complex);
   library.impl("record_stream", &record_stream);
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // here with views of the device's memory.
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/convolution.h>
@@ -61,9 +62,8 @@ int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const a
                          std::optional<double> scale, bool enable_gqa) {
   HostViews views;
   const auto mask_view = mask && mask->defined() ? std::optional(views.of(*mask)) : std::nullopt;
-  const int64_t choice =
-      at::native::_fused_sdp_choice_stub(at::kCPU, views.of(query), views.of(key), views.of(value), mask_view,
-                                         dropout, is_causal, scale, enable_gqa);
+  const int64_t choice = at::_fused_sdp_choice(views.of(query), views.of(key), views.of(value), mask_view,
+                                               dropout, is_causal, scale, enable_gqa);
   constexpr auto kFlash = static_cast<int64_t>(at::SDPBackend::flash_attention);
   return choice == kFlash ? static_cast<int64_t>(at::SDPBackend::overrideable) : choice;
 }

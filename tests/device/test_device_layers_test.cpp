@@ -14,15 +14,16 @@ INSTANTIATE_TEST_SUITE_P(Each, TestDeviceLayers, testing::Range(0, TestDevice::k
 TEST_P(TestDeviceLayers, Convolutions) {
   expect_same_with_gradients(
       [](const Tensors& in) {
-        return Tensors{torch::conv2d(in[0], in[1], in[2], 1, 1), torch::conv2d(in[0], in[1], {}, 2, 0),
+        return Tensors{torch::conv2d(in[0], in[1], in[2], 1, 1),
+                       torch::conv2d(in[0], in[1], torch::Tensor(), 2),
                        torch::conv2d(in[0].contiguous(at::MemoryFormat::ChannelsLast), in[1], in[2]),
                        torch::conv_transpose2d(in[0], in[1].transpose(0, 1), in[2], 2)};
       },
       {seeded_normal({2, 4, 8, 8}, 1), seeded_normal({4, 4, 3, 3}, 2), seeded_normal({4}, 3)});
   expect_same_with_gradients(
       [](const Tensors& in) {
-        return Tensors{torch::conv1d(in[0].select(2, 0), in[1].select(2, 0), {}, 1, 1),
-                       torch::conv2d(in[0], in[2], {}, 1, 1, 1, /*groups=*/4),
+        return Tensors{torch::conv1d(in[0].select(2, 0), in[1].select(2, 0), torch::Tensor(), 1, 1),
+                       torch::conv2d(in[0], in[2], torch::Tensor(), 1, 1, 1, /*groups=*/4),
                        torch::conv3d(in[0].unsqueeze(2), in[1].unsqueeze(2))};
       },
       {seeded_normal({2, 4, 8, 8}, 4), seeded_normal({6, 4, 3, 3}, 5), seeded_normal({4, 1, 3, 3}, 6)});

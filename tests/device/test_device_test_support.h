@@ -42,7 +42,9 @@ class EachTestDevice : public TestDevice, public testing::WithParamInterface<int
     EXPECT_EQ(values.device(), device());
     EXPECT_EQ(values.scalar_type(), expected.scalar_type());
     ASSERT_EQ(values.sizes(), expected.sizes());
-    if (!values.is_sparse()) EXPECT_EQ(values.strides(), expected.strides());
+    if (!values.is_sparse()) {
+      EXPECT_EQ(values.strides(), expected.strides());
+    }
     // NaN equals NaN.
     EXPECT_TRUE(torch::allclose(values.cpu().to_dense(), expected.to_dense(), /*rtol=*/0, /*atol=*/0,
                                 /*equal_nan=*/true));
