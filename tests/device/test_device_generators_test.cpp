@@ -18,8 +18,9 @@ TEST_P(TestDeviceGenerators, DrawWhatACpuGeneratorWithTheSameSeedDraws) {
   const auto cpu = at::make_generator<at::CPUGeneratorImpl>(7);
   expect_same(torch::randn({50}, device()), torch::randn({50}, cpu));
   expect_same(torch::rand({3, 5}, device()), torch::rand({3, 5}, cpu));
-  expect_same(torch::randint(100, {20}, device()), torch::randint(100, {20}, cpu));
-  expect_same(torch::randperm(9, device()), torch::randperm(9, cpu));
+  expect_same(torch::randint(100, {20}, torch::dtype(torch::kLong).device(device())),
+              torch::randint(100, {20}, cpu));
+  expect_same(torch::randperm(9, torch::dtype(torch::kLong).device(device())), torch::randperm(9, cpu));
   expect_same(torch::full({40}, 0.3, device()).bernoulli(), torch::full({40}, 0.3).bernoulli(cpu));
   expect_same(torch::empty({9}, device()).uniform_(-1, 2), torch::empty({9}).uniform_(-1, 2, cpu));
   expect_same(torch::multinomial(torch::ones({8}, device()), 4),

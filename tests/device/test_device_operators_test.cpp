@@ -199,7 +199,7 @@ TEST_P(TestDeviceOperators, ComplexNumbers) {
 TEST_P(TestDeviceOperators, CopiesOfAnyLayout) {
   const auto x = seeded_normal({2, 3, 4, 5}, 15);
   expect_same(x.to(device()), x);
-  expect_same(x.t_().contiguous().to(device(), torch::kDouble), x.contiguous().to(torch::kDouble));
+  expect_same(x.transpose(0, 1).to(device(), torch::kDouble), x.transpose(0, 1).to(torch::kDouble));
   const auto channels_last = seeded_normal({2, 3, 4, 5}, 16).contiguous(at::MemoryFormat::ChannelsLast);
   expect_same(channels_last.to(device()), channels_last);
   for (int other = 0; other < kNumTestDevices; ++other)

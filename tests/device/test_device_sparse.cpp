@@ -10,13 +10,29 @@
 #include <ATen/ops/is_coalesced_native.h>
 #include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/values_native.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <optional>
+
 namespace lockstep::test_device {
+namespace {
+
+/// A sparse tensor begins as an empty one on the current device.
+at::Tensor sparse_tensor(int64_t sparse_dim, int64_t dense_dim, c10::SymIntArrayRef size,
+                         const at::Tensor& indices, const at::Tensor& values,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory,
+                         std::optional<bool> is_coalesced) {
+  const c10::DeviceGuard on_device(values.device());
+  return at::native::new_with_dims_and_tensor_sparse_symint(sparse_dim, dense_dim, size, indices, values,
+                                                            dtype, layout, device, pin_memory, is_coalesced);
+}
+
+}  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
-  library.impl("_sparse_coo_tensor_with_dims_and_tensors",
-               &at::native::new_with_dims_and_tensor_sparse_symint);
+  library.impl("_sparse_coo_tensor_with_dims_and_tensors", &sparse_tensor);
   library.impl("_indices", &at::native::_indices_sparse);
   library.impl("_values", &at::native::_values_sparse);
   library.impl("indices", &at::native::indices_sparse);
