@@ -110,8 +110,8 @@ TEST_P(TestDeviceLayers, BagsOfEmbeddings) {
 
 TEST_P(TestDeviceLayers, ARecurrentNetwork) {
   torch::manual_seed(1);
-  torch::nn::LSTM on_cpu(torch::nn::LSTMOptions(4, 5).num_layers(2));
-  const auto copy = std::dynamic_pointer_cast<torch::nn::LSTMImpl>(on_cpu->clone(device()));
+  torch::nn::RNN on_cpu(torch::nn::RNNOptions(4, 5).num_layers(2));
+  const auto copy = std::dynamic_pointer_cast<torch::nn::RNNImpl>(on_cpu->clone(device()));
   const auto x = seeded_normal({3, 2, 4}, 22);
   const auto expected = std::get<0>(on_cpu->forward(x));
   const auto values = std::get<0>(copy->forward(x.to(device())));

@@ -15,7 +15,11 @@ namespace lockstep {
 /// A device whose faults, limits and races end with the test.
 class TestDevice : public testing::Test {
  protected:
-  void SetUp() override { test_device::forget(); }
+  void SetUp() override {
+    // Threads of LibTorch's autograd engine, which the first backward starts, then take one thread as well.
+    at::set_num_threads(1);
+    test_device::forget();
+  }
   void TearDown() override {
     for (int i = 0; i < kNumTestDevices; ++i) {
       test_device::repair(i);

@@ -50,13 +50,7 @@ void expect_all_equal(const std::vector<torch::Tensor>& values, const std::vecto
     EXPECT_TRUE(torch::equal(values[i], expected[i])) << "result " << i;
 }
 
-class TestDeviceTraining : public TestDevice {
- protected:
-  void SetUp() override {
-    TestDevice::SetUp();
-    at::set_num_threads(1);
-  }
-};
+class TestDeviceTraining : public TestDevice {};
 
 TEST_F(TestDeviceTraining, FiveStepsOfAConvolutionalNetworkEqualTheCpus) {
   const auto expected = trained(small_cnn(), at::kCPU, true);
