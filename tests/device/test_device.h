@@ -16,8 +16,9 @@ namespace lockstep {
 ///
 /// Its memory is the host's, and the CPU's kernels compute in it: an operator gives the bits that the CPU
 /// gives, and a generator draws a CPU generator's numbers. Memory, copies, views, convolutions,
-/// normalisation, attention, random numbers, sparse gradients, autocast and autograd are there. Lists of
-/// tensors and SyncBatchNorm have no kernels of their own, as on most devices: LibTorch takes lists apart.
+/// normalisation, attention, random numbers, sparse gradients, autocast and autograd are there. As on most
+/// devices, lists of tensors, SyncBatchNorm and fused recurrent cells have no kernels of their own: LibTorch
+/// takes lists apart, and refuses LSTM and GRU.
 ///
 /// Operators run in the calling thread, at once, so that every run gives the same values and errors. A thread
 /// for each stream would show a missing wait only if it lost a race. Here each stream has a logical clock
