@@ -161,7 +161,7 @@ size_t StreamOrder::number_of(StreamName stream) {
 
 std::string StreamOrder::text_of(size_t stream) const {
   const StreamName& name = streams_[stream].name;
-  return "stream " + std::to_string(name.id) + " of gpu:" + std::to_string(name.device);
+  return "stream " + std::to_string(name.id) + " of " + device_type_ + ":" + std::to_string(name.device);
 }
 
 StreamOrder::Block* StreamOrder::find_block(const char* address) {

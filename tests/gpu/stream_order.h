@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::fake_gpu {
@@ -29,6 +30,9 @@ class StreamOrder {
     const char* begin = nullptr;
     size_t bytes = 0;
   };
+
+  /// Races name devices by this type and a number.
+  explicit StreamOrder(std::string device_type = "gpu") : device_type_(std::move(device_type)) {}
 
   /// One piece of work on `stream`, which reads and writes these ranges. `what` names it in races.
   void launch(StreamName stream, const std::string& what, const std::vector<Range>& reads,
@@ -105,6 +109,7 @@ class StreamOrder {
   Block* find_block(const char* address);
   void access(size_t stream, uint64_t time, const std::string& what, const Range& range, bool is_write);
 
+  const std::string device_type_;
   std::mutex showing_mutex_;  // before the other; a thread that has waited finds what it waited for
   mutable std::mutex mutex_;
   std::map<StreamName, size_t> numbers_;
