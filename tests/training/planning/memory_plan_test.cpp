@@ -7,7 +7,6 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include <ctime>
