@@ -23,7 +23,7 @@ struct Current {
 // Per thread, as in CUDA.
 thread_local Current current;
 
-/// How many streams outside of the pool each device has given. Numbers 1 to kPoolStreams are the pool's.
+/// The number of streams outside of the pool that each device has given. 1 to kPoolStreams are the pool's.
 std::array<std::atomic<int64_t>, kMaxDevices> new_streams{};
 
 struct Event {

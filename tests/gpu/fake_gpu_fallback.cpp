@@ -6,11 +6,11 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/tests/device/boxed_tensors.h"
 #include "lockstep/tests/gpu/driver_calls.h"
 #include "lockstep/tests/gpu/fake_gpu_capture.h"
 #include "lockstep/tests/gpu/fake_gpu_memory.h"
@@ -20,46 +20,6 @@ namespace lockstep::fake_gpu {
 namespace {
 
 using torch::jit::Stack;
-
-/// Returns `value` with `function(tensor)` in place of each tensor.
-template <typename Function>
-c10::IValue with_tensors(const c10::IValue& value, const Function& function) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(function(value.toTensor())) : value;
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> tensors;
-    for (const at::Tensor& tensor : value.toTensorVector())
-      tensors.push_back(tensor.defined() ? function(tensor) : tensor);
-    return tensors;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> tensors;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      tensors.push_back(tensor && tensor->defined() ? std::optional(function(*tensor)) : tensor);
-    return tensors;
-  }
-  return value;
-}
-
-template <typename Function>
-void for_each_tensor(const c10::IValue& value, const Function& function) {
-  with_tensors(value, [&](const at::Tensor& tensor) {
-    function(tensor);
-    return tensor;
-  });
-}
-
-/// Operators whose results, or results' shapes, the host must know.
-bool waits_for_device(const std::string& name, const Stack& arguments) {
-  static const std::set<std::string> names{
-      "aten::_local_scalar_dense", "aten::nonzero",  "aten::masked_select", "aten::_unique2",
-      "aten::unique_consecutive",  "aten::bincount", "aten::equal"};
-  bool waits = names.contains(name);
-  if (name == "aten::index") {
-    for_each_tensor(arguments.at(1),
-                    [&](const at::Tensor& index) { waits = waits || index.scalar_type() == at::kBool; });
-  }
-  return waits;
-}
 
 /// These two operators write running statistics, although their schemas do not say so.
 bool writes_running_statistics(const std::string& name, const Stack& arguments) {
