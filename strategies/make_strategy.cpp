@@ -72,7 +72,8 @@ std::pair<std::string, std::string> pick(const StrategyRequest& request) {
   if (request.options.replicas_per_device > 1)
     return {"mirrored", "several replicas a device were asked for"};
   if (request.devices.size() == 1) return {"one_device", "one device was asked for"};
-  if (num_gpus() > 0) return {"mirrored", c10::str("there are ", num_gpus(), " GPUs")};
+  if (const auto type = accelerator())
+    return {"mirrored", c10::str("there are ", num_devices(*type), " ", device_type_noun(*type), "s")};
   return {"default", "there is no GPU"};
 }
 

@@ -1,4 +1,3 @@
-#include <torch/cuda.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include "lockstep/apps/shared/writable_folder.h"
 #include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/measurement/machine.h"
+#include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/training/callbacks/interruption.h"
 
@@ -68,11 +68,12 @@ std::string place_of_data(const ComparedWork& work) {
 std::vector<std::pair<std::string, std::string>> facts_of(const CompareOptions& options) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   gethostname(host.data(), host.size() - 1);
+  const auto type = accelerator().value_or(c10::DeviceType::CUDA);
   return {{"Lockstep", LOCKSTEP_VERSION},
           {"LibTorch", TORCH_VERSION},
           {"host", host.data()},
           {"machine", measurement::describe_machine()},
-          {"GPUs", std::to_string(torch::cuda::device_count())},
+          {device_type_noun(type) + "s", std::to_string(num_devices(type))},
           {examples_of(options.work), place_of_data(options.work)}};
 }
 

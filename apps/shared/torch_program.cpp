@@ -18,7 +18,9 @@ namespace {
 
 void print_devices() {
   for (const auto& device : list_devices()) print(device.str() + "\n");
-  print(c10::str(num_gpus(), " GPUs; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
+  const auto type = accelerator().value_or(c10::DeviceType::CUDA);
+  print(c10::str(num_devices(type), " ", device_type_noun(type),
+                 "s; logical CPUs cpu:0, cpu:1, ... exist in any number\n"));
 }
 
 }  // namespace

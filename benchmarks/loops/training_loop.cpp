@@ -1,6 +1,6 @@
 #include "lockstep/benchmarks/loops/training_loop.h"
 
-#include <torch/cuda.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <barrier>
 #include <chrono>
@@ -165,7 +165,9 @@ torch::ScalarType dtype_of(const Workload& workload) {
 
 void synchronize(const std::vector<LogicalDevice>& devices) {
   for (const auto& device : devices) {
-    if (device.kind == DeviceKind::kGpu) torch::cuda::synchronize(device.index);
+    if (device.is_accelerator()) {
+      c10::impl::VirtualGuardImpl(device.type).synchronizeDevice(static_cast<c10::DeviceIndex>(device.index));
+    }
   }
 }
 

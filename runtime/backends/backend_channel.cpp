@@ -317,7 +317,7 @@ void BackendChannel::keep_together(int num_runs) {
 }
 
 bool BackendChannel::occupies_devices() const {
-  return config_.devices[0].kind == DeviceKind::kGpu;
+  return config_.devices[0].is_cuda();
 }
 
 void BackendChannel::record(int replica, const std::shared_ptr<GraphRecording>& recording) {

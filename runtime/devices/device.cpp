@@ -1,8 +1,11 @@
 #include "lockstep/runtime/devices/device.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -25,6 +28,22 @@ void drop_prefix(std::string_view& text, std::string_view prefix) {
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
 }
 
+/// In the order in which accelerator() tries them. A process seldom has two.
+constexpr std::array kAcceleratorTypes{c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1,
+                                       c10::DeviceType::XPU,  c10::DeviceType::MPS,
+                                       c10::DeviceType::MTIA, c10::DeviceType::HPU};
+
+bool has_backend(c10::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type);
+}
+
+std::vector<LogicalDevice> devices_of(c10::DeviceType type) {
+  std::vector<LogicalDevice> devices;
+  const int count = num_devices(type);
+  for (int index = 0; index < count; ++index) devices.push_back({type, index});
+  return devices;
+}
+
 /// Explains why no GPU can be used.
 std::string why_no_gpu() {
 #ifndef LOCKSTEP_WITH_CUDA
@@ -37,20 +56,44 @@ std::string why_no_gpu() {
 #endif
 }
 
+std::string why_no_device(c10::DeviceType type) {
+  if (type == c10::DeviceType::CUDA) return why_no_gpu();
+  if (!has_backend(type))
+    return "LibTorch has no backend for it in this process; the program must load the plugin that brings one";
+  return "its backend is here, but finds no hardware";
+}
+
 [[noreturn]] void refuse(std::string_view token, const std::string& why) {
   throw InvalidArgument("[device] '" + std::string(token) + "': " + why +
                         "; available: " + available_devices());
 }
 
+c10::DeviceType parse_type(std::string_view token, std::string_view name) {
+  if (name == "cpu") return c10::DeviceType::CPU;
+  if (name == "gpu" || name == "cuda") return c10::DeviceType::CUDA;
+  if (name == "accelerator") {
+    if (const auto type = accelerator()) return *type;
+    refuse(token, "there is no accelerator");
+  }
+  for (const auto type : kAcceleratorTypes) {
+    if (name == device_type_name(type)) return type;
+  }
+  // LibTorch's own name of plugins' devices.
+  if (name == "privateuseone") return c10::DeviceType::PrivateUse1;
+  refuse(token, token.empty() ? "expected a device such as gpu:0, but got an empty name"
+                              : "expected cpu, gpu, xpu, mps, or the name of a plugin's devices, but got '" +
+                                    std::string(name) + "'");
+}
+
 }  // namespace
 
 torch::Device LogicalDevice::torch_device() const {
-  if (kind == DeviceKind::kCpu) return torch::Device(torch::kCPU);
-  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+  if (is_cpu()) return torch::Device(torch::kCPU);
+  return torch::Device(type, static_cast<c10::DeviceIndex>(index));
 }
 
 std::string LogicalDevice::str() const {
-  return (kind == DeviceKind::kCpu ? "cpu:" : "gpu:") + std::to_string(index);
+  return device_type_name(type) + ":" + std::to_string(index);
 }
 
 std::ostream& operator<<(std::ostream& stream, const LogicalDevice& device) {
@@ -63,17 +106,8 @@ LogicalDevice parse_device(std::string_view token) {
   drop_prefix(rest, "/");
   drop_prefix(rest, "device:");
   const auto colon = rest.find(':');
-  const std::string_view kind = rest.substr(0, colon);
-
   LogicalDevice device;
-  if (kind == "cpu") {
-    device.kind = DeviceKind::kCpu;
-  } else if (kind == "gpu" || kind == "cuda") {
-    device.kind = DeviceKind::kGpu;
-  } else {
-    refuse(token, token.empty() ? "expected a device such as gpu:0, but got an empty name"
-                                : "expected cpu or gpu, but got '" + std::string(kind) + "'");
-  }
+  device.type = parse_type(token, rest.substr(0, colon));
   if (colon != std::string_view::npos) {
     const std::string_view digits = rest.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), device.index);
@@ -81,9 +115,12 @@ LogicalDevice parse_device(std::string_view token) {
       refuse(token, "expected an index of 0 or more after the colon, but got '" + std::string(digits) + "'");
     }
   }
-  if (device.kind == DeviceKind::kGpu && device.index >= num_gpus()) {
-    refuse(token, num_gpus() == 0 ? "there is no GPU: " + why_no_gpu()
-                                  : "there is no such GPU, " + std::to_string(num_gpus()) + " can be used");
+  if (device.is_cpu()) return device;
+  const int count = num_devices(device.type);
+  if (device.index >= count) {
+    const std::string noun = device_type_noun(device.type);
+    refuse(token, count == 0 ? "there is no " + noun + ": " + why_no_device(device.type)
+                             : "there is no such " + noun + ", " + std::to_string(count) + " can be used");
   }
   return device;
 }
@@ -101,27 +138,57 @@ std::vector<LogicalDevice> parse_devices(const std::vector<std::string>& tokens)
   return devices;
 }
 
+int num_devices(c10::DeviceType type) {
+  // LibTorch's own function tells a missing driver from an error of the driver.
+  if (type == c10::DeviceType::CUDA) return static_cast<int>(torch::cuda::device_count());
+  return has_backend(type) ? c10::impl::VirtualGuardImpl(type).deviceCount() : 0;
+}
+
 int num_gpus() {
-  return static_cast<int>(torch::cuda::device_count());
+  return num_devices(c10::DeviceType::CUDA);
+}
+
+std::optional<c10::DeviceType> accelerator() {
+  for (const auto type : kAcceleratorTypes) {
+    if (num_devices(type) > 0) return type;
+  }
+  return std::nullopt;
+}
+
+std::vector<LogicalDevice> accelerators() {
+  const auto type = accelerator();
+  return type ? devices_of(*type) : std::vector<LogicalDevice>();
 }
 
 std::vector<LogicalDevice> list_devices() {
-  std::vector<LogicalDevice> devices{{DeviceKind::kCpu, 0}};
-  for (int index = 0; index < num_gpus(); ++index) devices.push_back({DeviceKind::kGpu, index});
+  std::vector<LogicalDevice> devices = logical_cpus(1);
+  for (const auto type : kAcceleratorTypes) {
+    for (const auto& device : devices_of(type)) devices.push_back(device);
+  }
   return devices;
 }
 
 std::string available_devices() {
   std::string text = "cpu:N (any N)";
   for (const auto& device : list_devices()) {
-    if (device.kind == DeviceKind::kGpu) text += ", " + device.str();
+    if (device.is_accelerator()) text += ", " + device.str();
   }
   return text;
 }
 
+std::string device_type_name(c10::DeviceType type) {
+  return type == c10::DeviceType::CUDA ? "gpu" : lower(c10::DeviceTypeName(type, /*lower_case=*/true));
+}
+
+std::string device_type_noun(c10::DeviceType type) {
+  if (type == c10::DeviceType::CPU) return "CPU";
+  if (type == c10::DeviceType::CUDA) return "GPU";
+  return device_type_name(type) + " device";
+}
+
 std::vector<LogicalDevice> logical_cpus(int count) {
   std::vector<LogicalDevice> devices;
-  for (int index = 0; index < count; ++index) devices.push_back({DeviceKind::kCpu, index});
+  for (int index = 0; index < count; ++index) devices.push_back({c10::DeviceType::CPU, index});
   return devices;
 }
 

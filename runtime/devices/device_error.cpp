@@ -36,17 +36,19 @@ enum class Memory { kDevice, kHost, kEither };
 /// The allocators report amounts only in words: CUDA's "Tried to allocate 2.00 GiB. GPU 0 has a total
 /// capacity of 79.10 GiB of which 1.50 GiB is free.", the CPU's "you tried to allocate 4096 bytes."
 [[noreturn]] void throw_out_of_memory(const ErrorSource& source, Memory memory, const std::string& detail) {
-  const bool on_gpu = source.device.kind == DeviceKind::kGpu;
-  const bool is_hosts = memory == Memory::kHost || !on_gpu;
+  const bool on_accelerator = source.device.is_accelerator();
+  const bool is_hosts = memory == Memory::kHost || !on_accelerator;
   auto wanted = text_between(detail, "ried to allocate ", ". ");
   auto available = text_between(detail, " of which ", " is free");
   if (!available && is_hosts) available = free_memory_of_host();
-  std::string text = c10::str("[", source.who, "] replica ", source.replica, " on ", source.device,
-                              is_hosts && on_gpu ? ": the host is out of memory" : " is out of memory");
+  std::string text =
+      c10::str("[", source.who, "] replica ", source.replica, " on ", source.device,
+               is_hosts && on_accelerator ? ": the host is out of memory" : " is out of memory");
   if (wanted) text += ": it wanted " + *wanted;
   if (available) text += c10::str(wanted ? ", " : ": ", *available, " were free");
   text += "; a smaller batch needs less";
-  if (memory == Memory::kDevice && on_gpu) text += ", and so do fewer replicas on this GPU";
+  if (memory == Memory::kDevice && on_accelerator)
+    text += ", and so do fewer replicas on this " + device_type_noun(source.device.type);
   if (memory == Memory::kEither) text += " (or the host has no memory to pin left)";
   throw OutOfMemory(text);
 }
@@ -58,7 +60,7 @@ enum class Memory { kDevice, kHost, kEither };
 
 /// A failed device reports its failure whenever it is asked.
 bool has_failed(const LogicalDevice& device) {
-  if (device.kind == DeviceKind::kCpu) return false;
+  if (device.is_cpu()) return false;
   try {
     current_stream(device.torch_device()).query();
     return false;
@@ -104,10 +106,14 @@ void rethrow_from_device(const std::exception_ptr& error, const ErrorSource& sou
   } catch (const std::bad_alloc&) {
     throw_out_of_memory(source, Memory::kHost, "");
   } catch (const c10::AcceleratorError& failure) {
-    if (failure.get_error_code() == kCudaOutOfMemory) throw_out_of_memory(source, Memory::kEither, "");
+    if (source.device.is_cuda() && failure.get_error_code() == kCudaOutOfMemory)
+      throw_out_of_memory(source, Memory::kEither, "");
     throw_device_failure(source, failure.what_without_backtrace());
   } catch (const c10::Error& other) {
     throw_if_from_device(source, other.what_without_backtrace());
+    // Plugins need not have LibTorch's class for failures of devices.
+    if (!source.device.is_cuda() && has_failed(source.device))
+      throw_device_failure(source, other.what_without_backtrace());
     throw;
   }
 }

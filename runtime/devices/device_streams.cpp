@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/devices/stream_fence.h"
 
 namespace lockstep {
@@ -12,6 +13,7 @@ c10::Stream current_stream(c10::Device device) {
 }
 
 c10::Stream stream_from_pool(c10::Device device, StreamPriority priority) {
+  if (!device_traits(device.type()).has_stream_pool) return current_stream(device);
   return c10::impl::VirtualGuardImpl(device.type())
       .getStreamFromGlobalPool(device, priority == StreamPriority::kHigh);
 }

@@ -12,16 +12,17 @@ namespace lockstep {
 /// Returns the calling thread's current stream on `device`, which must not be a CPU.
 c10::Stream current_stream(c10::Device device);
 
-/// Priority of a stream. LibTorch has a pool of 32 streams for each GPU and priority, and hands them out in
-/// turn.
+/// Priority of a stream. LibTorch has a pool of 32 streams for each device and priority, and hands them out
+/// in turn.
 enum class StreamPriority { kNormal, kHigh };
 
 /// Returns a stream from LibTorch's pool. Replicas compute on streams of normal priority; helpers, such as
 /// input and sums, use high priority. So a process that makes many streams never gives a replica's stream to
-/// a helper, whose work would become part of a graph if the replica captures that stream.
+/// a helper, whose work would become part of a graph if the replica captures that stream. If the backend of
+/// `device` has no pool, returns the calling thread's current stream.
 c10::Stream stream_from_pool(c10::Device device, StreamPriority priority = StreamPriority::kNormal);
 
-/// Keeps one stream for each GPU. Thread-safe.
+/// Keeps one stream for each device. Thread-safe.
 ///
 /// Example:
 ///

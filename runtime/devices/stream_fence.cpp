@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep {
 
@@ -17,6 +18,10 @@ void StreamFence::record(const std::vector<at::Tensor>& tensors) {
 }
 
 void StreamFence::record(const c10::Stream& stream) {
+  if (!device_traits(stream.device_type()).has_events) {
+    stream.synchronize();  // nobody has to wait for work that is done
+    return;
+  }
   c10::Event event(stream.device_type());
   event.record(stream);
   MutexLock lock(mutex_);

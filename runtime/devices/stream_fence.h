@@ -22,7 +22,7 @@ class StreamFence {
  public:
   /// Adds the current end of the current stream on each device of `tensors`.
   void record(const std::vector<at::Tensor>& tensors);
-  /// Adds the current end of `stream`.
+  /// Adds the current end of `stream`. Blocks until then if the backend of its device has no events.
   void record(const c10::Stream& stream);
   /// Makes the current stream of `consumer` wait for all recorded points. Does nothing for a CPU.
   void block(const at::Device& consumer);

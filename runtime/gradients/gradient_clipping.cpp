@@ -8,6 +8,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep {
 namespace {
@@ -105,11 +106,12 @@ at::Tensor clip_divided_gradients(const DividedParameters& parameters, double ma
   // The square of a float32 norm may overflow.
   const auto squares_of = [&](const Tensors& of) {
     const Tensors gradients = gradients_of(of);
-    const at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(like.device()));
+    const at::Tensor squares =
+        at::zeros({1}, at::TensorOptions(widest_float(like.device())).device(like.device()));
     if (gradients.empty()) return squares;
     groups.push_back(alike(gradients));
     const Tensors norms = norms_of(groups.back(), gradients.size(), like.device());
-    return squares.copy_(at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).square());
+    return squares.copy_(at::linalg_vector_norm(at::stack(norms).to(squares.scalar_type())).square());
   };
   const auto sum = [](const SquareSums::Sum& over_ranks, const at::Tensor& squares) {
     if (over_ranks) over_ranks(squares);

@@ -177,8 +177,8 @@ void GradientReducer::take_in(size_t index) {
       throw InvalidArgument(
           c10::str("[gradients] ", options_.name_of(index), " changed its shape or dtype within a step"));
     }
-    if (gradient.is_cuda()) {
-      to_fill_[index] = gradient;  // a GPU needs as long to start a small copy as to make it
+    if (!gradient.is_cpu()) {
+      to_fill_[index] = gradient;  // an accelerator needs as long to start a small copy as to make it
     } else {
       const at::NoGradGuard no_grad;
       allocate(buckets_.bucket_of(index));

@@ -13,13 +13,15 @@
 #include <utility>
 
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/pinned_memory.h"
 #include "lockstep/runtime/gradients/state_slice.h"
 
 namespace lockstep {
 namespace {
 
 at::Tensor pinned_like(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU)).pin_memory();
+  return pinned_for(at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU)),
+                    tensor.device());
 }
 
 bool is_like(const at::Tensor& copy, const at::Tensor& tensor) {

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 // GPUs read 16 bytes at once, if an address is a multiple of it.
-constexpr int64_t kGpuAlignment = 16;
+constexpr int64_t kDeviceAlignment = 16;
 
 void check_ownership(const ParameterDirectory& directory,
                      const std::vector<std::vector<at::Tensor>>& parameters, int first_replica) {
@@ -155,7 +155,7 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
                           replica] { return is_accumulating(replica); },
       .name_of = name_of,
       .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
-      .slot_alignment = occupies_devices ? kGpuAlignment : 1};
+      .slot_alignment = occupies_devices ? kDeviceAlignment : 1};
   const bool may_be_sparse = options.has_sparse_gradients && sharding_.stage != 1 && sharding_.stage != 2;
   for (size_t i = 0; may_be_sparse && i < parameters_[self].size(); ++i) {
     const auto owner = directory_->owner(parameters_[self][i]);

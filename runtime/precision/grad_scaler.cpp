@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/precision/skippable_step.h"
 
 namespace lockstep {
@@ -89,7 +90,7 @@ GradScaler::Record* GradScaler::find(const torch::optim::Optimizer& optimizer) {
 at::Tensor GradScaler::unscale_gradients(const torch::optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
   // A float32 reciprocal may be a bit off if the compiler trades accuracy for speed.
-  const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  const at::Tensor inverse = scale_.to(widest_float(scale_.device())).reciprocal().to(at::kFloat);
   at::Tensor any_found = at::zeros({}, scale_.options());
   for (const auto& list : gradients_of(optimizer)) {
     at::Tensor found_inf = at::zeros({}, scale_.options().device(list.device));

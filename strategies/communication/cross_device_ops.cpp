@@ -231,7 +231,7 @@ void NcclAllReduce::prepare() const {
 
 void NcclAllReduce::check_devices(const Devices& devices) const {
   for (size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i].kind != DeviceKind::kGpu) {
+    if (!devices[i].is_cuda()) {
       throw InvalidArgument(c10::str("[NcclAllReduce] expected GPUs only, but replica ", i, " is on ",
                                      devices[i].str(), "; hierarchical_copy serves it"));
     }

@@ -114,8 +114,9 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
   }
   fingerprint.add(at::GradMode::is_enabled());
   fingerprint.add(c10::InferenceMode::is_enabled());
-  fingerprint.add(at::autocast::is_autocast_enabled(at::kCUDA));
-  fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(at::kCUDA)));
+  const auto device_type = core_->devices->front().type;  // graphs are of devices of one type
+  fingerprint.add(at::autocast::is_autocast_enabled(device_type));
+  fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(device_type)));
   for (const auto& state : core_->states) fingerprint.add(state.accumulations);
   const auto& context = at::globalContext();
   for (const bool flag :

@@ -10,6 +10,7 @@
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/runtime/devices/internal/cpu_affinity.h"
 #include "lockstep/runtime/devices/internal/device_location.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/devices/internal/spare_cores.h"
 #include "lockstep/runtime/devices/internal/threads_per_replica.h"
 #include "lockstep/runtime/replicas/internal/replica_random.h"
@@ -26,7 +27,7 @@ std::vector<Cpus> cpus_of_replicas(const StrategyConfig& config, int threads) {
   if (config.num_processes_here > 1) return {};
   std::vector<Cpus> near;
   for (const auto& device : config.devices)
-    near.push_back(device.kind == DeviceKind::kGpu ? cpus_near(device.torch_device()) : Cpus());
+    near.push_back(device.is_cuda() ? cpus_near(device.torch_device()) : Cpus());
   return cpus_to_keep_to(near, cpus_of_this_thread(), threads);
 }
 
@@ -82,9 +83,8 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->collectives = std::move(opened.channel);
   core_->collectives->keep_together(kSettlingRuns);
   uint64_t seed = config.seed.value_or(at::globalContext().defaultGenerator(torch::kCPU).current_seed());
-  core_->has_graphs =
-      config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
-                                       [](const auto& device) { return device.kind != DeviceKind::kCpu; });
+  core_->has_graphs = config.has_graphs && std::all_of(config.devices.begin(), config.devices.end(),
+                                                       [](const auto& device) { return device.is_cuda(); });
   if (config.workers) {
     const auto num_with = config.workers->sum(torch::tensor({int64_t{core_->has_graphs}}));
     core_->has_graphs = num_with.item<int64_t>() == config.workers->layout()->num_workers();
@@ -99,6 +99,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
     const int replica = core_->mesh.replica_of(rank);
     // This is the first use of the device.
     with_device_errors(config.name.c_str(), rank, device, [&] {
+      check_index_is_kept(device);
       core_->states.push_back(
           {replica, local, num_replicas_, device, make_replica_generator(device, seed, replica), 0, nullptr});
       core_->states.back().axes = axis_positions(core_->mesh, rank);

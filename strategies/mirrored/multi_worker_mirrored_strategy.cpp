@@ -31,20 +31,24 @@ Resolver resolved(Resolver given) {
   return std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"});
 }
 
+/// Returns whether a launcher may have given this worker the one device that it sees, which has index 0 for
+/// all workers then: CUDA's variable hides the others. Plugins have variables of their own, and some show a
+/// process one device only.
+bool shows_own_device(const LogicalDevice& device) {
+  return !device.is_cuda() || c10::utils::get_env("CUDA_VISIBLE_DEVICES");
+}
+
 Devices devices_of(const ClusterResolver& resolver, const std::vector<std::string>& names) {
   if (!names.empty()) return parse_devices(names);
-  Devices gpus;
-  for (const auto& device : list_devices()) {
-    if (device.kind == DeviceKind::kGpu) gpus.push_back(device);
-  }
-  if (gpus.empty()) return logical_cpus(1);
-  if (resolver.local_world_size() == 1) return gpus;
-  // A launcher that shows each worker one GPU has given it that one.
-  if (gpus.size() == 1 && c10::utils::get_env("CUDA_VISIBLE_DEVICES")) return gpus;
-  if (resolver.local_rank() < static_cast<int>(gpus.size()))
-    return {gpus[static_cast<size_t>(resolver.local_rank())]};
-  throw InvalidArgument(c10::str("[", kName, "] expected a GPU for each of the ", resolver.local_world_size(),
-                                 " workers on this machine, but it has ", gpus.size(),
+  const Devices devices = accelerators();
+  if (devices.empty()) return logical_cpus(1);
+  if (resolver.local_world_size() == 1) return devices;
+  if (devices.size() == 1 && shows_own_device(devices[0])) return devices;
+  if (resolver.local_rank() < static_cast<int>(devices.size()))
+    return {devices[static_cast<size_t>(resolver.local_rank())]};
+  throw InvalidArgument(c10::str("[", kName, "] expected a ", device_type_noun(devices[0].type),
+                                 " for each of the ", resolver.local_world_size(),
+                                 " workers on this machine, but it has ", devices.size(),
                                  ": name their devices"));
 }
 

@@ -192,12 +192,12 @@ TEST_F(FakeGpuGraph, OutArgumentsAreResizedAtTheCapture) {
 }
 
 TEST_F(FakeGpuGraph, ReplicasDrawFromTheirOwnGenerators) {
-  const auto generator = make_replica_generator({DeviceKind::kGpu, 0}, 5, 0);
+  const auto generator = make_replica_generator({c10::DeviceType::CUDA, 0}, 5, 0);
   const auto pool = make_device_graph_pool(kGpu0, generator);
   const auto ones = torch::ones({64}, kGpu0);
   std::vector<torch::Tensor> expected;
   {
-    const auto same = make_replica_generator({DeviceKind::kGpu, 0}, 5, 0);
+    const auto same = make_replica_generator({c10::DeviceType::CUDA, 0}, 5, 0);
     const ReplicaRandomGuard guard(same);
     for (int i = 0; i < 2; ++i) expected.push_back(torch::dropout(ones, 0.5, /*train=*/true).cpu());
   }

@@ -1,6 +1,5 @@
 #include "lockstep/training/monitoring/prometheus_metrics.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/StringUtil.h>
 
 #include <optional>
@@ -8,19 +7,11 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/cluster_resolver.h"
+#include "lockstep/runtime/devices/internal/allocated_memory.h"
 #include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep {
 namespace {
-
-/// Returns the bytes of tensors on a GPU, or nothing for a CPU, whose tensors count as the process's memory.
-std::optional<int64_t> allocated_bytes(torch::Device device) {
-  if (device.is_cpu()) return std::nullopt;
-  auto* allocator = c10::getDeviceAllocator(device.type());
-  if (!allocator->initialized()) return std::nullopt;
-  const auto stats = allocator->getDeviceStats(device.has_index() ? device.index() : c10::DeviceIndex{0});
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
-}
 
 void check_log_every(const PrometheusMetricsOptions& options) {
   if (options.log_every < 1) {

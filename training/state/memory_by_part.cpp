@@ -2,8 +2,8 @@
 
 #include <sys/resource.h>
 
+#include "lockstep/training/state/internal/device_bytes.h"
 #include "lockstep/training/state/internal/distinct_memory.h"
-#include "lockstep/training/state/internal/gpu_bytes.h"
 #include "lockstep/training/state/internal/state_memory.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ MemoryRecord memory_by_part(Strategy& strategy, const std::vector<ModulePointer>
 }
 
 void add_peak(MemoryRecord& memory, const Strategy& strategy) {
-  if (const GpuBytes bytes = bytes_on_gpus(strategy); bytes.peak > 0) {
+  if (const AllocatedBytes bytes = bytes_on_accelerators(strategy); bytes.peak > 0) {
     memory.peak = bytes.peak;
     return;
   }

@@ -27,10 +27,12 @@ void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoic
   const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
   if (!has_workers) {
     choice.replicas = strategy.replicas;
-  } else if (num_gpus() > 0) {
-    // One GPU for each worker. If there are too few, workers share them, which NCCL refuses with a message.
+  } else if (const auto devices = accelerators(); !devices.empty()) {
+    // One device for each worker. If there are too few, workers share them, which NCCL refuses with a
+    // message.
     const int worker = has_servers(strategy) ? process - 1 : process;
-    choice.devices = {worker < 0 ? "cpu:0" : c10::str("gpu:", worker % num_gpus())};
+    const auto shared = static_cast<size_t>(std::max(worker, 0)) % devices.size();
+    choice.devices = {worker < 0 ? "cpu:0" : devices[shared].str()};
   }
 }
 

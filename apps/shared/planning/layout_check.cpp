@@ -1,7 +1,6 @@
 #include "lockstep/apps/shared/planning/layout_check.h"
 
 #include <c10/util/StringUtil.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 
@@ -10,6 +9,7 @@
 #include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/device.h"
 
 namespace lockstep::apps {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 bool is_on_cpus(const Strategy& strategy) {
   const auto& devices = strategy.devices();
   return std::all_of(devices.begin(), devices.end(),
-                     [](const LogicalDevice& device) { return device.kind == DeviceKind::kCpu; });
+                     [](const LogicalDevice& device) { return device.is_cpu(); });
 }
 
 }  // namespace
@@ -59,8 +59,10 @@ PlannedCluster measured_cpus(const StrategyChoice& strategy, const LayoutPolicyC
         "--plan auto: expected a single process; for several, call plan and give them its flags");
   const int64_t named = static_cast<int64_t>(strategy.devices.size()) * strategy.replicas_per_device;
   const int64_t devices = std::max<int64_t>(1, strategy.replicas > 0 ? strategy.replicas : named);
-  const bool has_gpus = !strategy.devices.empty() && strategy.devices.front().starts_with("gpu");
-  if (has_gpus || torch::cuda::is_available())
+  const bool has_accelerator = strategy.devices.empty()
+                                   ? accelerator().has_value()
+                                   : parse_device(strategy.devices.front()).is_accelerator();
+  if (has_accelerator)
     throw UsageError("--plan auto: expected CPUs, whose rates it measures; for GPUs, call plan with --gpu");
   PlannedCluster cluster{.devices = devices, .devices_per_machine = devices};
   cluster.flops_per_second = cluster.bytes_per_second = cluster.within.bytes_per_second = 0;

@@ -39,7 +39,7 @@ bool needs_loss_scaling(PrecisionKind precision) {
 void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& devices) {
   if (precision != PrecisionKind::kTf32) return;
   for (const auto& device : devices) {
-    if (device.kind == DeviceKind::kGpu) continue;
+    if (device.is_cuda()) continue;
     throw UsageError(c10::str("--precision tf32: expected GPUs only, which alone have TF32, but got ",
                               device.str(), "; bfloat16 is for CPUs, too"));
   }
@@ -47,13 +47,13 @@ void check_precision(PrecisionKind precision, const std::vector<LogicalDevice>& 
 
 bool measures_convolutions(bool is_asked_for, const std::vector<LogicalDevice>& devices) {
   return is_asked_for && std::all_of(devices.begin(), devices.end(), [&](const LogicalDevice& device) {
-           return device.kind != DeviceKind::kGpu || device.index == devices[0].index;
+           return !device.is_cuda() || device.index == devices[0].index;
          });
 }
 
 void check_cuda_graph(const std::vector<LogicalDevice>& devices) {
   for (const auto& device : devices) {
-    if (device.kind == DeviceKind::kGpu) continue;
+    if (device.is_cuda()) continue;
     throw UsageError(c10::str("--cuda-graph: expected GPUs only, which alone have graphs, but got ",
                               device.str(), "; --devices names them"));
   }

@@ -28,15 +28,17 @@ std::vector<std::string> devices_for_replicas(const StrategyChoice& choice) {
                               choice.strategy, ", which has one replica; mirrored takes more"));
   }
   if (choice.strategy == "default") return {};
-  const int gpus = num_gpus();
-  if (gpus == 0) return cpu_devices(choice.replicas);
-  if (choice.replicas > gpus) {
-    throw UsageError(c10::str("--replicas ", choice.replicas, ": expected at most one a GPU, but there are ",
-                              gpus, "; --replicas-per-device puts several on each, --devices ",
+  const std::vector<LogicalDevice> there = accelerators();
+  if (there.empty()) return cpu_devices(choice.replicas);
+  if (choice.replicas > static_cast<int>(there.size())) {
+    throw UsageError(c10::str("--replicas ", choice.replicas, ": expected at most one a ",
+                              device_type_noun(there[0].type), ", but there are ", there.size(),
+                              "; --replicas-per-device puts several on each, --devices ",
                               c10::Join(",", cpu_devices(choice.replicas)), " takes logical CPUs"));
   }
   std::vector<std::string> devices;
-  for (int index = 0; index < choice.replicas; ++index) devices.push_back(c10::str("gpu:", index));
+  for (int index = 0; index < choice.replicas; ++index)
+    devices.push_back(there[static_cast<size_t>(index)].str());
   return devices;
 }
 
@@ -51,7 +53,7 @@ std::vector<std::string> requested_devices(const StrategyChoice& choice) {
     return choice.devices;
   }
   if (choice.replicas > 0) return devices_for_replicas(choice);
-  if (choice.strategy == "one_device") return {num_gpus() > 0 ? "gpu:0" : "cpu:0"};
+  if (choice.strategy == "one_device") return {accelerator() ? accelerators()[0].str() : "cpu:0"};
   return {};
 }
 

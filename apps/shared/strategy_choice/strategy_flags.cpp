@@ -30,7 +30,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
        defaults.strategy},
       {"Strategy", "devices", "LIST",
        "Devices of the replicas, such as gpu:0,gpu:2 or cpu:0,cpu:1. There are as many logical CPUs as "
-       "you name (default: all GPUs, or the CPU)"},
+       "you name (default: all GPUs, or all of another accelerator, or the CPU)"},
       {"Strategy", "replicas", "N",
        "Use the first N GPUs, or N logical CPUs if there is no GPU, instead of --devices"},
       {"Strategy", "replicas-per-device", "N",

@@ -1,6 +1,6 @@
 #include "lockstep/apps/train_gpt/training/gpt_samples.h"
 
-#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/train_gpt/training/gpt_axes.h"
 #include "lockstep/models/gpt/gpt_generation.h"
+#include "lockstep/runtime/devices/internal/random_state.h"
 
 namespace lockstep::apps {
 namespace {
@@ -63,7 +64,7 @@ void GptSamples::on_epoch_end(FitState& state) {
   const bool all_write = state.strategy().sharding().stage == 3 || shares_experts;
   const auto write = [&](ReplicaContext& replica, Gpt& model) {
     if (replica.replica_id() != 0 && !all_write) return;
-    auto generator = at::globalContext().defaultGenerator(replica.device()).clone();
+    auto generator = new_generator(replica.device());
     generator.set_current_seed(options_.seed + static_cast<uint64_t>(state.epoch));
     GenerationOptions generation{.max_new_tokens = options_.sample_tokens,
                                  .temperature = options_.temperature,

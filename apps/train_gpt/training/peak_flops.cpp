@@ -47,8 +47,7 @@ PeakFlops peak_flops(Strategy& strategy, PrecisionKind precision) {
   const auto dtype = is_cast ? autocast_dtype(precision) : parameter_dtype(precision);
   const auto& devices = strategy.devices();
   const auto stated = [&](const LogicalDevice& device) -> std::optional<double> {
-    return device.kind == DeviceKind::kGpu ? measurement::gpu_peak_flops(gpu_name(device.index), numbers)
-                                           : std::nullopt;
+    return device.is_cuda() ? measurement::gpu_peak_flops(gpu_name(device.index), numbers) : std::nullopt;
   };
   const auto speeds = strategy.run([&](ReplicaContext& replica) {
     const auto& device = devices[static_cast<size_t>(replica.local_replica_id())];

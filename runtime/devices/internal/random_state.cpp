@@ -1,9 +1,24 @@
 #include "lockstep/runtime/devices/internal/random_state.h"
 
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <mutex>
 
 namespace lockstep {
+
+at::Generator new_generator(c10::Device device) {
+  if (!device.is_cpu() && !device.is_cuda()) {
+    // Clones of a plugin's generators are often a CPU's.
+    try {
+      return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+    } catch (const c10::Error&) {
+      // The backend makes none; its default generator may have a clone all the same.
+    }
+  }
+  return at::globalContext().defaultGenerator(device).clone();
+}
 
 at::Tensor random_state_of(at::Generator generator) {
   const std::lock_guard<std::mutex> lock(generator.mutex());

@@ -7,13 +7,17 @@
 
 namespace lockstep {
 
+/// Returns a generator of `device` of its own, whose seed is yet to be set. If a plugin makes none, it may be
+/// a generator of the CPU, which operators on `device` do not take.
+at::Generator new_generator(c10::Device device);
+
 /// Returns a generator's state. Other threads may draw from the generator meanwhile.
 at::Tensor random_state_of(at::Generator generator);
 /// Sets a generator's state. Other threads may draw from the generator meanwhile. Throws c10::Error for a
 /// state that is none of this kind of generator.
 void set_random_state(at::Generator generator, const at::Tensor& state);
 
-/// The state of the process's default generators: the CPU's, and that of each GPU listed.
+/// The state of the process's default generators: the CPU's, and that of each accelerator listed.
 class RandomState {
  public:
   /// Saves the current state.

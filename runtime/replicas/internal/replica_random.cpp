@@ -1,10 +1,12 @@
 #include "lockstep/runtime/replicas/internal/replica_random.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_fused_dropout.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout.h>
 #include <torch/library.h>
+
+#include "lockstep/runtime/devices/internal/random_state.h"
 
 namespace lockstep {
 namespace {
@@ -45,16 +47,21 @@ void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   op.redispatchBoxed(keys & below, stack);
 }
 
-/// On GPUs at::dropout calls this operator, which takes no generator; the same kernel by another name does.
+/// On accelerators at::dropout calls this operator, which takes no generator. CUDA has the same kernel by
+/// another name that does; on others, the mask is drawn as at::dropout draws it on a CPU.
 std::tuple<at::Tensor, at::Tensor> native_dropout(c10::DispatchKeySet keys, const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
-  const bool draws = train.value_or(true) && p > 0 && p < 1 && input.is_cuda();
+  const bool draws = train.value_or(true) && p > 0 && p < 1 && !input.is_cpu();
   if (!draws || replica_generator == nullptr || !is_generators_device(input.device())) {
     const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRandomKey);
     return at::_ops::native_dropout::redispatch(keys & below, input, p, train);
   }
-  auto [output, kept] = at::_fused_dropout(input, 1 - p, *replica_generator);
-  return {std::move(output), kept.view(at::kBool)};
+  if (input.is_cuda()) {
+    auto [output, kept] = at::_fused_dropout(input, 1 - p, *replica_generator);
+    return {std::move(output), kept.view(at::kBool)};
+  }
+  const at::Tensor kept = at::empty_like(input).bernoulli_(1 - p, *replica_generator);
+  return {input.mul(kept.div(1 - p)), kept.to(at::kBool)};
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
@@ -88,7 +95,7 @@ uint64_t mix(uint64_t value) {
 }  // namespace
 
 at::Generator make_replica_generator(const LogicalDevice& device, uint64_t seed, int replica_id) {
-  at::Generator generator = at::globalContext().defaultGenerator(device.torch_device()).clone();
+  at::Generator generator = new_generator(device.torch_device());
   generator.set_current_seed(mix(seed + 0x9e3779b97f4a7c15ULL * (static_cast<uint64_t>(replica_id) + 1)));
   return generator;
 }

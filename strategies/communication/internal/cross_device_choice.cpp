@@ -10,11 +10,11 @@
 namespace lockstep {
 
 std::vector<CrossDeviceCandidate> candidates_for(const Devices& devices) {
-  const auto is_gpu = [](const LogicalDevice& device) { return device.kind == DeviceKind::kGpu; };
-  const auto gpus = std::count_if(devices.begin(), devices.end(), is_gpu);
-  if (gpus > 0 && gpus < static_cast<int64_t>(devices.size()))
-    return {{std::make_shared<ReductionToOneDevice>(), "devices of different kinds"}};
-  if (gpus > 1) {
+  const bool is_of_one_type = std::all_of(devices.begin(), devices.end(), [&](const LogicalDevice& device) {
+    return device.type == devices[0].type;
+  });
+  if (!is_of_one_type) return {{std::make_shared<ReductionToOneDevice>(), "devices of different kinds"}};
+  if (devices.size() > 1 && devices[0].is_cuda()) {
     return {{std::make_shared<NcclAllReduce>(), "every replica has a GPU of its own"},
             {std::make_shared<HierarchicalCopyAllReduce>(), "replicas share this process's memory"}};
   }

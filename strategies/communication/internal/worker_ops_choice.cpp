@@ -124,9 +124,8 @@ WorkerOpsChoice choose_over_workers(const std::shared_ptr<WorkerGroup>& workers,
     return on_host(c10::str("the gradient compression ", compression->name(), " works on the host"));
   const auto refusal = refusal_of_nccl(*workers, devices);
   if (!refusal.empty()) {
-    const bool has_gpu = std::any_of(devices.begin(), devices.end(), [](const LogicalDevice& device) {
-      return device.kind == DeviceKind::kGpu;
-    });
+    const bool has_gpu = std::any_of(devices.begin(), devices.end(),
+                                     [](const LogicalDevice& device) { return device.is_cuda(); });
     return on_host("replicas are in several processes" + (has_gpu ? "; not NcclAllReduce: " + refusal : ""));
   }
   return over_workers(std::make_shared<NcclAllReduce>(), "every replica has a GPU of its own");

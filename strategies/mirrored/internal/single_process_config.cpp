@@ -38,11 +38,8 @@ void check_compression(const std::shared_ptr<CrossDeviceOps>& ops, const Communi
 }  // namespace
 
 Devices default_devices() {
-  Devices gpus;
-  for (const auto& device : list_devices()) {
-    if (device.kind == DeviceKind::kGpu) gpus.push_back(device);
-  }
-  return gpus.empty() ? logical_cpus(1) : gpus;
+  Devices devices = accelerators();
+  return devices.empty() ? logical_cpus(1) : devices;
 }
 
 Devices devices_of_replicas(const std::string& strategy, const std::vector<std::string>& names,

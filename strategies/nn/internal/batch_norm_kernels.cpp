@@ -1,4 +1,4 @@
-// Batch normalisation on a CPU, and the choice between it and CUDA.
+// Batch normalisation by LibTorch's operators, for CPUs and plugins, and the choice between it and CUDA.
 #include "lockstep/strategies/nn/internal/batch_norm_kernels.h"
 
 #include <ATen/ops/batch_norm_update_stats.h>
@@ -8,11 +8,15 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep::batch_norm {
 namespace {
@@ -34,6 +38,22 @@ at::Tensor affine(const at::Tensor& input, const at::Tensor& weight, const at::T
                                            /*training=*/false, /*momentum=*/0, eps));
 }
 
+/// Returns the mean and the variance, whose divisor is the number of values, of each channel.
+std::pair<at::Tensor, at::Tensor> mean_and_variance(const at::Tensor& input) {
+  if (input.is_cpu()) {
+    // The operator returns its results in the dtype of the running statistics, whose new values are not used.
+    at::Tensor unused = at::zeros({input.size(1)}, input.options().dtype(statistics_dtype(input)));
+    const auto [mean, var] = at::batch_norm_update_stats(input, unused, unused.clone(), /*momentum=*/0);
+    return {mean, var};
+  }
+  // Few backends have the operator above.
+  std::vector<int64_t> all_but_channels{0};
+  for (int64_t dim = 2; dim < input.dim(); ++dim) all_but_channels.push_back(dim);
+  const auto [var, mean] =
+      at::var_mean(input.to(statistics_dtype(input)), all_but_channels, /*correction=*/0);
+  return {mean, var};
+}
+
 }  // namespace
 
 int64_t count_of(const at::Tensor& input) {
@@ -43,13 +63,11 @@ int64_t count_of(const at::Tensor& input) {
 at::Tensor local_statistics(const at::Tensor& input, double eps) {
   if (input.is_cuda()) return cuda::local_statistics(input, eps);
   const int64_t channels = input.size(1);
-  const auto wide = input.options().dtype(at::kDouble);
+  const auto wide = input.options().dtype(widest_float(input.device()));
   if (input.numel() == 0) return at::zeros({2 * channels + 1}, wide);
-  // The operator returns its results in the dtype of the running statistics, whose new values are not used.
-  at::Tensor unused = at::zeros({channels}, input.options().dtype(statistics_dtype(input)));
-  const auto [mean, var] = at::batch_norm_update_stats(input, unused, unused.clone(), /*momentum=*/0);
+  const auto [mean, var] = mean_and_variance(input);
   const auto count = at::full({1}, count_of(input), wide);
-  return at::cat({mean.to(at::kDouble), var.to(at::kDouble), count});
+  return at::cat({mean.to(count.scalar_type()), var.to(count.scalar_type()), count});
 }
 
 Statistics combine(const at::Tensor& gathered, const at::Tensor& input, const RunningStatistics& running,
@@ -86,15 +104,16 @@ Sums local_sums(const at::Tensor& gradient, const at::Tensor& input, const at::T
                 const Statistics& statistics, double eps) {
   const auto dtype = statistics_dtype(input);
   if (input.numel() == 0) {
-    const auto zeros =
-        at::zeros({2, input.size(1)}, input.options().dtype(input.is_cuda() ? dtype : at::kDouble));
+    const auto zeros = at::zeros(
+        {2, input.size(1)}, input.options().dtype(input.is_cuda() ? dtype : widest_float(input.device())));
     return {zeros, zeros[1].clone(), zeros[0].clone()};
   }
   if (input.is_cuda()) return cuda::local_sums(gradient, input, weight, statistics);
   auto [unused, weight_gradient, bias_gradient] = at::native_batch_norm_backward(
       gradient.to(dtype), input.to(dtype), to_statistics_dtype(weight, input), /*running_mean=*/{},
       /*running_var=*/{}, statistics.mean, statistics.invstd, /*train=*/true, eps, {false, true, true});
-  return {at::stack({bias_gradient, weight_gradient}).to(at::kDouble), weight_gradient, bias_gradient};
+  return {at::stack({bias_gradient, weight_gradient}).to(widest_float(input.device())), weight_gradient,
+          bias_gradient};
 }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
@@ -104,7 +123,7 @@ at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& input, c
   // With y = weight * x + bias of the normalised x, n values per channel and sums over all replicas:
   // weight * invstd * (dy - sum(dy) / n - x * sum(dy * x) / n).
   const auto dtype = statistics_dtype(input);
-  at::Tensor scale = statistics.invstd.to(at::kDouble);
+  at::Tensor scale = statistics.invstd.to(widest_float(input.device()));
   if (weight.defined()) scale = scale * weight;
   const at::Tensor factors = (shared * scale / statistics.counts.sum()).neg_().to(dtype);
   at::Tensor result = affine(input.to(dtype), factors[1], factors[0], statistics, eps);

@@ -24,7 +24,7 @@ void check_ids(const std::string& who, const at::Tensor& ids, int64_t vocabulary
   const at::NoGradGuard no_grad;
   at::Tensor is_wrong = ids.lt(0).logical_or_(ids.ge(vocabulary));
   if (ignored) is_wrong.logical_and_(ids.ne(*ignored));
-  if (!ids.is_cpu()) return at::_assert_async(is_wrong.any().logical_not());
+  if (ids.is_cuda()) return at::_assert_async(is_wrong.any().logical_not());
   if (!is_wrong.any().item<bool>()) return;
   throw InvalidArgument(c10::str("[", who, "] expected ids from 0 to ", vocabulary - 1, ", but got ",
                                  ids.masked_select(is_wrong)[0].item<int64_t>()));

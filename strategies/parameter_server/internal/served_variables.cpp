@@ -29,8 +29,10 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-bool has_gpu(const std::vector<c10::Device>& devices) {
-  return std::any_of(devices.begin(), devices.end(), [](const auto& device) { return device.is_cuda(); });
+/// Returns the device for which values for all of these belong in pinned memory, if there is one.
+std::optional<c10::Device> pinned_device_of(const std::vector<c10::Device>& devices) {
+  const auto found = std::find_if(devices.begin(), devices.end(), &copies_from_pinned_memory);
+  return found == devices.end() ? std::nullopt : std::optional(*found);
 }
 
 /// Returns the values at `indices`, in pinned memory if `pinned`.
@@ -42,10 +44,12 @@ at::Tensor values_of_rows(const at::Tensor& values, const at::Tensor& indices, b
   return chosen;
 }
 
-/// Returns a copy on the CPU. From a GPU, it is in pinned memory and complete only once the current stream's
-/// work is done.
+/// Returns a copy on the CPU. From an accelerator, it is in pinned memory and complete only once the current
+/// stream's work is done.
 at::Tensor copied_to_host(const at::Tensor& tensor) {
-  auto copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda()));
+  auto copy =
+      at::empty(tensor.sizes(),
+                tensor.options().device(at::kCPU).pinned_memory(copies_from_pinned_memory(tensor.device())));
   return copy.copy_(tensor, /*non_blocking=*/true);
 }
 
@@ -125,7 +129,8 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
       const auto& variable = variables_[index];
       const auto devices = variable.devices();
       if (variable.is_table || devices.empty()) continue;
-      wanted.push_back({.variable = variable.number, .rows = {}, .pinned = has_gpu(devices)});
+      wanted.push_back(
+          {.variable = variable.number, .rows = {}, .pinned = pinned_device_of(devices).has_value()});
       indices.push_back(index);
     }
     values->lookups = lookups.all();
@@ -136,15 +141,15 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
       for (const size_t i : which) rows.push_back(values->lookups[i].rows.rows);
       wanted.push_back({.variable = variables_[index].number,
                         .rows = rows.size() == 1 ? rows.front() : distinct_rows(at::cat(rows)).rows,
-                        .pinned = has_gpu(variables_[index].devices())});
+                        .pinned = pinned_device_of(variables_[index].devices()).has_value()});
       indices.push_back(index);
     }
   }
   auto pulled = pull(wanted);
   std::map<const at::TensorImpl*, at::Tensor> pinned;  // one copy for lookups that share numbers
-  const auto pinned_once = [&](const at::Tensor& numbers) {
+  const auto pinned_once = [&](const at::Tensor& numbers, c10::Device device) {
     at::Tensor& copy = pinned[numbers.unsafeGetTensorImpl()];
-    if (!copy.defined()) copy = pinned_for(numbers, at::kCUDA);
+    if (!copy.defined()) copy = pinned_for(numbers, device);
     return copy;
   };
   for (size_t i = 0; i < pulled.size(); ++i) {
@@ -160,9 +165,10 @@ std::shared_ptr<const ServedVariables::Values> ServedVariables::read_ahead(const
                         ? pulled[i].values
                         : values_of_rows(pulled[i].values, at::searchsorted(wanted[i].rows, rows.rows),
                                          wanted[i].pinned);
-      if (!wanted[i].pinned) continue;
-      rows.rows = pinned_once(rows.rows);
-      rows.indices = pinned_once(rows.indices);
+      const auto device = pinned_device_of(variables_[indices[i]].devices());
+      if (!device) continue;
+      rows.rows = pinned_once(rows.rows, *device);
+      rows.indices = pinned_once(rows.indices, *device);
     }
   }
   return values;
@@ -175,7 +181,7 @@ void ServedVariables::use(const Values& values) {
     auto& variable = variables_[index];
     variable.versions = pulled.versions;
     for (const auto& weak : variable.replicas) {
-      // A GPU copies on the caller's current stream; run() makes the replicas' streams wait for it.
+      // An accelerator copies on the caller's current stream; run() makes the replicas' streams wait for it.
       if (auto parameter = weak.lock())
         at::Tensor(std::move(parameter)).copy_(pulled.values, /*non_blocking=*/true);
     }
@@ -205,7 +211,8 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
           return {lookup.rows.rows, lookup.rows.indices.reshape(ids.sizes()), lookup.rows.values};
   }
   auto read = distinct_rows(table.rows_of(ids.cpu()));
-  ParameterClient::Wanted wanted{.rows = read.rows, .pinned = table.table().is_cuda()};
+  ParameterClient::Wanted wanted{.rows = read.rows,
+                                 .pinned = copies_from_pinned_memory(table.table().device())};
   size_t index = 0;
   {
     MutexLock lock(mutex_);
@@ -239,10 +246,10 @@ void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
   // Waits without the lock, because the next step's values are read meanwhile.
   for (const auto& group : optimizer.param_groups()) {
     const auto& parameters = group.params();
-    const auto on_gpu = std::find_if(parameters.begin(), parameters.end(),
-                                     [](const auto& parameter) { return parameter.is_cuda(); });
-    if (on_gpu == parameters.end()) continue;
-    current_stream(on_gpu->device()).synchronize();
+    const auto on_device = std::find_if(parameters.begin(), parameters.end(),
+                                        [](const auto& parameter) { return !parameter.is_cpu(); });
+    if (on_device == parameters.end()) continue;
+    current_stream(on_device->device()).synchronize();
     break;  // a replica has one device
   }
   MutexLock lock(mutex_);
@@ -276,7 +283,7 @@ ServedVariables::Gradients ServedVariables::copies_of_gradients(
         const auto coalesced = coalesced_rows(gradient);
         taken.rows = coalesced.indices().squeeze(0).contiguous();
         taken.values = coalesced.values().contiguous();  // nothing writes to rows or values any more
-        if (gradient.is_cuda()) {
+        if (!gradient.is_cpu()) {
           taken.rows = copied_to_host(taken.rows);
           taken.values = copied_to_host(taken.values);
         }

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-const Devices kTwoGpus{{DeviceKind::kGpu, 0}, {DeviceKind::kGpu, 1}};
+const Devices kTwoGpus{{c10::DeviceType::CUDA, 0}, {c10::DeviceType::CUDA, 1}};
 
 #ifdef LOCKSTEP_WITH_CUDA
 

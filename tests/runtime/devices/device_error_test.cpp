@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-const ErrorSource kOnGpu{"MirroredStrategy", 1, {DeviceKind::kGpu, 3}};
-const ErrorSource kOnCpu{"MirroredStrategy", 2, {DeviceKind::kCpu, 0}};
+const ErrorSource kOnGpu{"MirroredStrategy", 1, {c10::DeviceType::CUDA, 3}};
+const ErrorSource kOnCpu{"MirroredStrategy", 2, {c10::DeviceType::CPU, 0}};
 
 const c10::SourceLocation kSomewhere{"a test", __FILE__, __LINE__};
 

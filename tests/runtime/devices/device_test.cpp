@@ -28,17 +28,17 @@ std::string refusal_of(const std::string& token) {
 TEST(Device, ReadsEverySpellingOfOneDevice) {
   for (const char* token : {"cpu:3", "CPU:3", "Cpu:3", "/cpu:3", "/CPU:3", "/device:cpu:3", "/device:CPU:3",
                             "device:cpu:3", "/DEVICE:CPU:3"}) {
-    EXPECT_EQ(parse_device(token), (LogicalDevice{DeviceKind::kCpu, 3})) << token;
+    EXPECT_EQ(parse_device(token), (LogicalDevice{c10::DeviceType::CPU, 3})) << token;
   }
-  EXPECT_EQ(parse_device("cpu"), (LogicalDevice{DeviceKind::kCpu, 0}));
-  EXPECT_EQ(parse_device("cpu:1000000"), (LogicalDevice{DeviceKind::kCpu, 1000000}));
+  EXPECT_EQ(parse_device("cpu"), (LogicalDevice{c10::DeviceType::CPU, 0}));
+  EXPECT_EQ(parse_device("cpu:1000000"), (LogicalDevice{c10::DeviceType::CPU, 1000000}));
 }
 
 TEST(Device, ReadsEverySpellingOfAGpu) {
   if (num_gpus() == 0) GTEST_SKIP() << "no GPU";
   for (const char* token :
        {"gpu:0", "GPU:0", "/gpu:0", "/GPU:0", "/device:gpu:0", "/device:GPU:0", "cuda:0", "cuda", "gpu"}) {
-    EXPECT_EQ(parse_device(token), (LogicalDevice{DeviceKind::kGpu, 0})) << token;
+    EXPECT_EQ(parse_device(token), (LogicalDevice{c10::DeviceType::CUDA, 0})) << token;
   }
 }
 
@@ -76,10 +76,10 @@ TEST(Device, RefusesTwoSpellingsOfOneDevice) {
 
 TEST(Device, PrintsItsCanonicalSpellingAndLivesOnTheOneCpu) {
   std::ostringstream text;
-  text << LogicalDevice{DeviceKind::kCpu, 2} << ' ' << LogicalDevice{DeviceKind::kGpu, 1};
+  text << LogicalDevice{c10::DeviceType::CPU, 2} << ' ' << LogicalDevice{c10::DeviceType::CUDA, 1};
   EXPECT_EQ(text.str(), "cpu:2 gpu:1");
-  EXPECT_EQ((LogicalDevice{DeviceKind::kCpu, 2}.torch_device()), torch::Device(torch::kCPU));
-  EXPECT_EQ((LogicalDevice{DeviceKind::kGpu, 1}.torch_device()), torch::Device(torch::kCUDA, 1));
+  EXPECT_EQ((LogicalDevice{c10::DeviceType::CPU, 2}.torch_device()), torch::Device(torch::kCPU));
+  EXPECT_EQ((LogicalDevice{c10::DeviceType::CUDA, 1}.torch_device()), torch::Device(torch::kCUDA, 1));
 }
 
 TEST(Device, ListsTheCpuAndEveryGpuInOrder) {

@@ -33,7 +33,7 @@ TEST(PerReplica, PrintsEachValueWithItsReplicaAndDevice) {
   EXPECT_EQ(numbers.str(), "{0: 0.25 (cpu:0), 1: 0.5 (cpu:1)}");
   std::ostringstream gpus;
   gpus << PerReplica<std::string>({"a"}, std::make_shared<const std::vector<LogicalDevice>>(
-                                             std::vector<LogicalDevice>{{DeviceKind::kGpu, 3}}));
+                                             std::vector<LogicalDevice>{{c10::DeviceType::CUDA, 3}}));
   EXPECT_EQ(gpus.str(), "{0: a (gpu:3)}");
 }
 

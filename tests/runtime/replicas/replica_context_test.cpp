@@ -21,7 +21,7 @@ ReplicaState state_of(int replica, int count) {
   return {.replica_id = replica,
           .local_id = replica,
           .num_replicas = count,
-          .device = {DeviceKind::kCpu, replica},
+          .device = {c10::DeviceType::CPU, replica},
           .generator = {}};
 }
 
@@ -61,7 +61,7 @@ TEST(ReplicaContext, SumsNumbersOnTheHostWhateverTheDevices) {
   ReplicaGroup group(kRanks);
   group.run([&](int rank) {
     ReplicaState state = state_of(rank, kRanks);
-    if (rank == 1) state.device = {DeviceKind::kGpu, 0};
+    if (rank == 1) state.device = {c10::DeviceType::CUDA, 0};
     RecordingHandler handler;
     const ReplicaBackends channel(nullptr, group.backend(rank));
     ReplicaContext replica(state, handler, &channel, {});

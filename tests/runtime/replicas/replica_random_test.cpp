@@ -33,7 +33,7 @@ std::vector<std::vector<torch::Tensor>> draws_of_replicas(uint64_t seed, int cou
   std::vector<std::vector<torch::Tensor>> values(static_cast<size_t>(count));
   const auto errors = threads.run(
       [&](int replica) {
-        const auto generator = make_replica_generator({DeviceKind::kCpu, replica}, seed, replica);
+        const auto generator = make_replica_generator({c10::DeviceType::CPU, replica}, seed, replica);
         const ReplicaRandomGuard guard(generator);
         values[static_cast<size_t>(replica)] = draws();
       },
@@ -80,7 +80,7 @@ TEST(ReplicaRandom, LeavesTheProcesssGeneratorUntouched) {
 }
 
 TEST(ReplicaRandom, DrawsTheNumbersOfItsGeneratorAndAGivenGeneratorWins) {
-  const auto generator = make_replica_generator({DeviceKind::kCpu, 0}, 3, 0);
+  const auto generator = make_replica_generator({c10::DeviceType::CPU, 0}, 3, 0);
   const auto copy = generator.clone();
   const auto own = at::detail::createCPUGenerator(21);
   const auto expected_own = torch::rand({5}, at::detail::createCPUGenerator(21));
@@ -89,7 +89,7 @@ TEST(ReplicaRandom, DrawsTheNumbersOfItsGeneratorAndAGivenGeneratorWins) {
     EXPECT_TRUE(torch::equal(torch::rand({5}, own), expected_own));
     EXPECT_TRUE(torch::equal(torch::rand({5}), torch::rand({5}, copy)));
     {
-      const auto inner = make_replica_generator({DeviceKind::kCpu, 0}, 3, 1);
+      const auto inner = make_replica_generator({c10::DeviceType::CPU, 0}, 3, 1);
       const auto inner_copy = inner.clone();
       const ReplicaRandomGuard inner_guard(inner);
       EXPECT_TRUE(torch::equal(torch::rand({5}), torch::rand({5}, inner_copy)));
@@ -101,7 +101,7 @@ TEST(ReplicaRandom, DrawsTheNumbersOfItsGeneratorAndAGivenGeneratorWins) {
 TEST(ReplicaRandom, HoldsInBackwardToo) {
   // A checkpointed dropout draws again in backward.
   const auto gradient_of = [](uint64_t seed) {
-    const auto generator = make_replica_generator({DeviceKind::kCpu, 0}, seed, 0);
+    const auto generator = make_replica_generator({c10::DeviceType::CPU, 0}, seed, 0);
     const ReplicaRandomGuard guard(generator);
     auto x = torch::ones({100}).requires_grad_();
     auto y = x * 1;

@@ -14,9 +14,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const LogicalDevice kFirstGpu{DeviceKind::kGpu, 0};
-const LogicalDevice kSecondGpu{DeviceKind::kGpu, 1};
-const LogicalDevice kFirstCpu{DeviceKind::kCpu, 0};
+const LogicalDevice kFirstGpu{c10::DeviceType::CUDA, 0};
+const LogicalDevice kSecondGpu{c10::DeviceType::CUDA, 1};
+const LogicalDevice kFirstCpu{c10::DeviceType::CPU, 0};
 constexpr std::chrono::seconds kTimeout{10};
 
 /// Keeps LibTorch's warnings during its lifetime.

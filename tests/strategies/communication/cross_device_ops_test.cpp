@@ -8,9 +8,9 @@
 namespace lockstep {
 namespace {
 
-const LogicalDevice kGpu0{DeviceKind::kGpu, 0};
-const LogicalDevice kGpu1{DeviceKind::kGpu, 1};
-const LogicalDevice kCpu0{DeviceKind::kCpu, 0};
+const LogicalDevice kGpu0{c10::DeviceType::CUDA, 0};
+const LogicalDevice kGpu1{c10::DeviceType::CUDA, 1};
+const LogicalDevice kCpu0{c10::DeviceType::CPU, 0};
 
 class AnyCrossDeviceOps : public testing::TestWithParam<std::string> {
  protected:

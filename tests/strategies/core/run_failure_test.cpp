@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const Devices kDevices{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 1}};
+const Devices kDevices{{c10::DeviceType::CPU, 0}, {c10::DeviceType::CPU, 1}};
 
 template <typename Error>
 std::exception_ptr error_of(const Error& error) {

@@ -250,7 +250,7 @@ TEST_F(BackendFaults, AFactoryThatRefusesIsTheCallersMistake) {
 }
 
 TEST_F(BackendFaults, TwoRanksOnOneDeviceAreRefusedByTheBackend) {
-  const Devices twice{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 0}};
+  const Devices twice{{c10::DeviceType::CPU, 0}, {c10::DeviceType::CPU, 0}};
   EXPECT_THAT(soon<BackendError>([&] { ops_->make_channel(twice, std::chrono::seconds(10)); }),
               HasSubstr("Duplicate GPU detected: cpu:0"));
 }

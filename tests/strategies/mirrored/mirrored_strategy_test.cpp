@@ -27,7 +27,7 @@ TEST(MirroredStrategyDevices, AreAllGpusOrElseTheCpuWhereNoneIsGiven) {
     EXPECT_EQ(names_of_devices(strategy), (std::vector<std::string>{"cpu:0"}));
   } else {
     EXPECT_EQ(strategy.num_replicas_in_sync(), num_gpus());
-    for (const auto& device : strategy.devices()) EXPECT_EQ(device.kind, DeviceKind::kGpu);
+    for (const auto& device : strategy.devices()) EXPECT_EQ(device.type, c10::DeviceType::CUDA);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "lockstep/training/state/internal/gpu_bytes.h"
+#include "lockstep/training/state/internal/device_bytes.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +41,8 @@ StepMemory::~StepMemory() {
 }
 
 void StepMemory::on_step_begin(const FitState& state) {
-  if (++num_steps_ != kMeasuredStep || !counts_on_cpus_ || bytes_on_gpus(state.strategy()).peak > 0) return;
+  if (++num_steps_ != kMeasuredStep || !counts_on_cpus_ || bytes_on_accelerators(state.strategy()).peak > 0)
+    return;
   if (c10::ThreadLocalDebugInfo::get(kReports) != nullptr) return;
   counter_ = std::make_shared<Counter>();
   c10::ThreadLocalDebugInfo::_push(kReports, counter_);
@@ -50,7 +51,7 @@ void StepMemory::on_step_begin(const FitState& state) {
 bool StepMemory::on_step_end(const FitState& state) {
   if (num_steps_ != kMeasuredStep || is_done_) return false;
   is_done_ = true;
-  if (const GpuBytes bytes = bytes_on_gpus(state.strategy()); bytes.peak > 0) {
+  if (const AllocatedBytes bytes = bytes_on_accelerators(state.strategy()); bytes.peak > 0) {
     bytes_ = bytes.peak - bytes.now;
   } else if (counter_ != nullptr && counter_->is_counting()) {
     bytes_ = counter_->peak();

@@ -9,8 +9,8 @@
 namespace lockstep::apps {
 namespace {
 
-constexpr LogicalDevice kCpu{DeviceKind::kCpu, 1};
-constexpr LogicalDevice kGpu{DeviceKind::kGpu, 0};
+constexpr LogicalDevice kCpu{c10::DeviceType::CPU, 1};
+constexpr LogicalDevice kGpu{c10::DeviceType::CUDA, 0};
 
 TEST(PrecisionChoice, CastsToTheShortTypesOnly) {
   EXPECT_EQ(autocast_dtype(PrecisionKind::kFloat32), c10::ScalarType::Float);
@@ -29,7 +29,7 @@ TEST(PrecisionChoice, UsesTf32InConvolutionsAsPyTorchDoesUnlessToldOtherwise) {
 }
 
 TEST(PrecisionChoice, LetsCudnnMeasureUnlessAProcessHasSeveralGpus) {
-  constexpr LogicalDevice kOtherGpu{DeviceKind::kGpu, 1};
+  constexpr LogicalDevice kOtherGpu{c10::DeviceType::CUDA, 1};
   EXPECT_TRUE(measures_convolutions(true, {kGpu}));
   EXPECT_TRUE(measures_convolutions(true, {kGpu, kGpu})) << "two replicas on one GPU";
   EXPECT_FALSE(measures_convolutions(true, {kGpu, kOtherGpu}));

@@ -40,7 +40,7 @@ TEST(StrategyChoice, TakesLogicalCpusForReplicasWithoutGpus) {
 
 TEST(StrategyChoice, TakesNamedDevicesInTheirOrder) {
   const auto made = choose_strategy({.strategy = "mirrored", .devices = {"CPU:1", "cpu:0"}});
-  const Devices expected{{DeviceKind::kCpu, 1}, {DeviceKind::kCpu, 0}};
+  const Devices expected{{c10::DeviceType::CPU, 1}, {c10::DeviceType::CPU, 0}};
   EXPECT_EQ(made.strategy->devices(), expected);
 }
 
@@ -88,7 +88,7 @@ TEST(StrategyChoice, RefusesAxesAlongWhichSequencesAreCut) {
 TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
   const auto made = choose_strategy({.strategy = "auto", .devices = {"cpu:0"}, .replicas_per_device = 2});
   EXPECT_EQ(made.strategy->name(), "MirroredStrategy");
-  const Devices expected{{DeviceKind::kCpu, 0}, {DeviceKind::kCpu, 0}};
+  const Devices expected{{c10::DeviceType::CPU, 0}, {c10::DeviceType::CPU, 0}};
   EXPECT_EQ(made.strategy->devices(), expected);
   for (const std::string strategy : {"default", "one_device"}) {
     EXPECT_THAT(refusal({.strategy = strategy, .replicas_per_device = 2}),
