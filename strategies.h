@@ -4,6 +4,7 @@
 
 #include "lockstep/strategies/coordinator/cluster_coordinator.h"
 #include "lockstep/strategies/input/permutation.h"
+#include "lockstep/strategies/input/replica_weights.h"
 #include "lockstep/strategies/make_strategy.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"

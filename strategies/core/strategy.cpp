@@ -72,6 +72,7 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
                                    config.gradient_compression->name()));
   }
   core_->sharding = checked_sharding(config, core_->mesh);
+  core_->shares = checked_shares(config, core_->mesh);
   // Must precede all threads that Lockstep starts: NCCL's settings are in the environment.
   const auto candidates =
       config.cross_device_ops
@@ -120,6 +121,11 @@ Strategy::Strategy(StrategyConfig config) : core_(std::make_unique<Core>()) {
   core_->threads->run_on_host([cores](int) { set_cores_of_this_replica(cores); });
   core_->config = std::move(config);
   core_->open_axes();
+  if (core_->config.replica_weights.are_measured() && core_->shares) {
+    std::vector<int> replicas;
+    for (const auto& state : core_->states) replicas.push_back(state.replica_id);
+    core_->measured_weights.emplace(core_->shares, std::move(replicas));
+  }
 }
 
 Strategy::~Strategy() = default;
@@ -149,6 +155,10 @@ std::shared_ptr<const Devices> Strategy::shared_devices() const {
   return core_->devices;
 }
 
+std::vector<double> Strategy::replica_weights() const {
+  return core_->shares ? core_->shares->weights() : std::vector<double>();
+}
+
 std::string Strategy::describe() const {
   std::vector<std::string> names;
   for (const auto& device : devices()) names.push_back(device.str());
@@ -156,10 +166,16 @@ std::string Strategy::describe() const {
   const std::string where =
       workers ? c10::str(" over ", workers->layout()->num_workers(), " workers, ", names.size(), " here")
               : "";
+  const auto& given = core_->config.replica_weights;
+  const std::string weights =
+      core_->shares == nullptr
+          ? ""
+          : ", batches cut by " +
+                (given.are_measured() ? "measured weights" : "weights " + c10::Join(" ", given.values()));
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   mesh().cuts_models() ? c10::str(" of ", num_ranks() / num_replicas_, " ranks") : "", " on ",
                   c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason, ")",
-                  mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "",
+                  mesh().axes().size() > 1 ? ", mesh " + mesh().str() : "", weights,
                   core_->sharding.stage > 0
                       ? c10::str(", sharding stage ", core_->sharding.stage, " over ", core_->sharding.axis)
                       : "");
@@ -186,6 +202,7 @@ void Strategy::check_same(const std::string& what, const std::vector<std::string
 
 InputPlacement Strategy::placement() const {
   InputPlacement placement{shared_devices(), num_replicas_, first_replica_};
+  placement.shares = core_->shares;
   if (core_->mesh.cuts_models()) {
     placement.replicas.emplace();
     for (const auto& state : core_->states) placement.replicas->push_back(state.replica_id);

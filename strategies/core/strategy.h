@@ -78,6 +78,10 @@ class Strategy : public GradientHandler, public InputDistributor {
   const Mesh& mesh() const;
   /// Returns StrategyOptions::sharding, with its axis unless the stage is 0.
   const ShardingOptions& sharding() const;
+  /// Returns one number for each replica of all workers, in proportion to which batches are cut from now on;
+  /// see StrategyOptions::replica_weights. Returns none for equal pieces. Measured weights change between
+  /// runs.
+  std::vector<double> replica_weights() const;
   /// Returns one line with the replicas, the cross-device op and why it was chosen.
   std::string describe() const;
   /// Returns null for the strategies of one machine.

@@ -2,6 +2,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
@@ -142,6 +143,31 @@ GradientSharding Strategy::Core::open_sharding(const torch::optim::Optimizer& op
   const auto across = mesh.groups_across(axis);
   if (across.front().size() > 1) opened.copies = open(" across the axis " + axis, across);
   return opened;
+}
+
+std::shared_ptr<BatchShares> checked_shares(const StrategyConfig& config, const Mesh& mesh) {
+  const ReplicaWeights& weights = config.replica_weights;
+  if (weights.are_measured()) {
+    if (config.workers) {
+      throw InvalidArgument(
+          c10::str("[", config.name,
+                   "] expected all replicas in one process for measured replica_weights, but there "
+                   "are ",
+                   config.workers->layout()->num_workers(), " workers: give a number for each replica"));
+    }
+    return mesh.num_replicas() > 1 ? std::make_shared<BatchShares>(mesh.num_replicas(), std::vector<double>())
+                                   : nullptr;
+  }
+  const auto& values = weights.values();
+  if (values.empty()) return nullptr;
+  const bool are_positive = std::all_of(values.begin(), values.end(),
+                                        [](double value) { return value > 0 && std::isfinite(value); });
+  if (!are_positive || static_cast<int>(values.size()) != mesh.num_replicas()) {
+    throw InvalidArgument(c10::str(
+        "[", config.name, "] expected positive replica_weights, one for each of the ", mesh.num_replicas(),
+        mesh.num_replicas() == 1 ? " replica" : " replicas", ", but got ", c10::Join(", ", values)));
+  }
+  return std::make_shared<BatchShares>(mesh.num_replicas(), values);
 }
 
 ShardingOptions checked_sharding(const StrategyConfig& config, const Mesh& mesh) {

@@ -11,6 +11,7 @@
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/sharding_options.h"
+#include "lockstep/strategies/input/replica_weights.h"
 
 namespace lockstep {
 
@@ -31,6 +32,8 @@ struct StrategyConfig {
   /// Compresses gradients, if `cross_device_ops` supports it; null: no compression.
   std::shared_ptr<GradientCompression> gradient_compression;
   ShardingOptions sharding;
+  /// Of the replicas of all processes. Measured weights are for one process.
+  ReplicaWeights replica_weights;
   /// Limit of every wait for other replicas.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   /// The processes that train together; null: only this one. `cross_device_ops` must span them.

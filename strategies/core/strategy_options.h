@@ -10,12 +10,14 @@
 #include "lockstep/strategies/communication/communication_options.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 #include "lockstep/strategies/core/sharding_options.h"
+#include "lockstep/strategies/input/replica_weights.h"
 
 namespace lockstep {
 
 /// Options of all strategies besides their devices. Constructors of strategies start one thread for each
 /// replica. They throw InvalidArgument for negative `intra_op_threads`, for less than one replica a device,
-/// for a mesh of another number of replicas, for sharding by another stage or axis or together with gradient
+/// for a mesh of another number of replicas, for weights that are not positive or not one for each replica,
+/// for sharding by another stage or axis or together with gradient
 /// compression, and for cross-device ops that cannot serve the devices or come
 /// together with a communication implementation; they rethrow errors of the ops' make_channel().
 ///
@@ -39,6 +41,10 @@ struct StrategyOptions {
   /// Divides the optimizers' state, and the gradients, among the replicas. Optimizers must be elementwise
   /// (see ElementwiseStep), or scope() refuses them.
   ShardingOptions sharding;
+  /// Divides global batches unequally among the replicas of all workers, for devices of different speeds: by
+  /// one positive number for each replica, or by measured speeds, for which all replicas must be in one
+  /// process. The pieces of distribute_datasets_from_function(), which cuts nothing, do not depend on it.
+  ReplicaWeights replica_weights;
   BucketOptions buckets;
   /// Its pack size overrides that of `buckets`, its timeout overrides `timeout`.
   CommunicationOptions communication;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/internal/call_at_once.h"
+#include "lockstep/runtime/devices/device_streams.h"
 #include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
@@ -99,6 +100,19 @@ void Strategy::Core::warn_without_gradients(const torch::optim::Optimizer& optim
       "it captures, and call backward() before.");
 }
 
+void Strategy::Core::note_gradients(int local) {
+  const ReplicaState& state = states[static_cast<size_t>(local)];
+  // The host is far ahead of an accelerator.
+  if (state.device.is_accelerator()) current_stream(state.device.torch_device()).synchronize();
+  measured_weights->note_gradients(local, MeasuredWeights::Clock::now(), state.waits.seconds());
+}
+
+void Strategy::Core::note_times(const BatchSizes& sizes) {
+  if (!measured_weights) return;
+  measured_weights->end_run(sizes);
+  if (!measured_weights->is_measuring()) measured_weights.reset();
+}
+
 void Strategy::Core::reset_after_failure(const std::vector<CollectiveChannel*>& channels,
                                          const OptimizerGroups& groups) {
   for (const auto& group : groups) group->check_steps();
@@ -134,6 +148,8 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     const std::vector<ReplicaBackends> axes = core.axis_backends(local);
     ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device, state.waits,
                                    axes, &state.rank_generator, &state.recording);
+    if (core.measured_weights)
+      core.measured_weights->begin(local, MeasuredWeights::Clock::now(), state.waits.seconds());
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
                            are_all_here ? &axes : nullptr);
@@ -160,6 +176,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) {
+    if (sizes) core.note_times(*sizes);
     if (sizes && sizes->is_repeated && core.num_steps(optimizers) > steps_before) {
       core.warnings->warn(
           UsageMistake::kSameOrder,
@@ -220,6 +237,7 @@ torch::Tensor Strategy::apply_gradients(ReplicaContext& replica, torch::optim::O
   auto* recording = core_->states[static_cast<size_t>(local)].recording;
   if (recording != nullptr) recording->note_used_gradients(parameters_of(optimizer));
   auto* reducer = group->reducer(local);
+  if (core_->measured_weights && recording == nullptr) core_->note_gradients(local);
   if (reducer != nullptr) {
     const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
     reducer->finish();

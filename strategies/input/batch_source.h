@@ -172,11 +172,4 @@ class RepeatedSource : public BatchSource<Batch> {
   int64_t count_;  // kEndless also if the number of steps would exceed it
 };
 
-/// Returns the range [begin, end) of a global batch of n examples that goes to replica r of R. Each gets
-/// ceil(n / R) examples, except that the last ones may get fewer or none.
-inline std::pair<int64_t, int64_t> shard_bounds(int64_t n, int replica, int num_replicas) {
-  const int64_t piece = (n + num_replicas - 1) / num_replicas;
-  return {std::min(n, replica * piece), std::min(n, (replica + 1) * piece)};
-}
-
 }  // namespace lockstep

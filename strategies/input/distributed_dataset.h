@@ -40,7 +40,7 @@ inline void check_prefetch(int prefetch, int num_workers) {
 /// Each loop over the dataset is one epoch, with its own order if the dataset is shuffled. If you leave a
 /// loop early, its epoch ends, and the next loop begins the next epoch. A batch of n examples is cut into
 /// pieces of ceil(n / replicas), so the last batch may be uneven and leave replicas with empty shards,
-/// tensors of shape [0, ...].
+/// tensors of shape [0, ...]. StrategyOptions::replica_weights cuts other pieces.
 ///
 /// Background threads, which live as long as the loop's iterator, make batches ahead. Batches for GPUs are
 /// made on a separate stream; when the loop takes a batch, its current stream waits for that one, and the

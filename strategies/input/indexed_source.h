@@ -84,24 +84,25 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     std::vector<int> replicas;
     for (size_t local = 0; local < placement_.devices->size(); ++local)
       replicas.push_back(placement_.replica_of(local));
-    return load_shards_of(epoch, step, replicas, placement_.num_replicas);
+    return load_shards_of(epoch, step, replicas, [this](int64_t n) { return placement_.cut(n); });
   }
 
-  /// Loads the shards of replicas `first_replica` and following, of `num_replicas`, onto the local replicas'
-  /// devices.
+  /// Loads the shards of replicas `first_replica` and following, of `num_replicas` with equal pieces, onto
+  /// the local replicas' devices.
   std::optional<PerReplica<Batch>> load_shards(int64_t epoch, int64_t step, int first_replica,
                                                int num_replicas) {
     std::vector<int> replicas(placement_.devices->size());
     std::iota(replicas.begin(), replicas.end(), first_replica);
-    return load_shards_of(epoch, step, replicas, num_replicas);
+    return load_shards_of(epoch, step, replicas, [&](int64_t n) { return cut_equally(n, num_replicas); });
   }
 
  private:
   using Order = std::shared_ptr<const EpochOrder>;
 
-  /// Loads the shard of a replica, out of `num_replicas`, for each local rank.
+  /// Loads the shard of a replica for each local rank. `cut(n)` returns the bounds of all replicas' shards.
+  template <typename Cut>
   std::optional<PerReplica<Batch>> load_shards_of(int64_t epoch, int64_t step,
-                                                  const std::vector<int>& replicas, int num_replicas) {
+                                                  const std::vector<int>& replicas, const Cut& cut) {
     if (step >= *num_steps()) return std::nullopt;
     const int64_t begin = step * batch_size_;
     const int64_t count = std::min(batch_size_, size_ - begin);
@@ -110,8 +111,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     BatchSizes sizes{count, {}, !options_.shuffle_seed && epoch > 0 && *num_steps() > 1};
     std::vector<Batch> shards;
     std::optional<Batch> prototype;
+    const std::vector<int64_t> bounds = cut(count);
     for (const int replica : replicas) {
-      const auto [from, to] = shard_bounds(count, replica, num_replicas);
+      const int64_t from = bounds[static_cast<size_t>(replica)];
+      const int64_t to = bounds[static_cast<size_t>(replica) + 1];
       sizes.local.push_back(to - from);
       if (from == to) {
         // Not every dataset can return an empty batch, so it is cut from another batch.

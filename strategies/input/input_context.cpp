@@ -51,6 +51,15 @@ int InputPlacement::num_local_replicas() const {
   return static_cast<int>(std::set<int>(replicas->begin(), replicas->end()).size());
 }
 
+std::vector<int64_t> InputPlacement::cut(int64_t n) const {
+  return shares ? shares->cut(n) : cut_equally(n, num_replicas);
+}
+
+std::vector<int64_t> InputPlacement::cut_among_local(int64_t n) const {
+  return shares ? shares->cut_among(n, first_local_replica(), num_local_replicas())
+                : cut_equally(n, num_local_replicas());
+}
+
 void check_whole_replicas(const InputPlacement& placement, const std::string& who) {
   if (placement.has_whole_replicas) return;
   throw InvalidArgument(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/runtime/devices/device.h"
+#include "lockstep/strategies/input/batch_shares.h"
 
 namespace lockstep {
 
@@ -54,6 +55,8 @@ struct InputPlacement {
   std::optional<std::vector<int>> replicas;
   /// Whether all ranks of each replica are in one process.
   bool has_whole_replicas = true;
+  /// How batches are divided among the replicas of all workers. Null: in equal pieces.
+  std::shared_ptr<const BatchShares> shares;
 
   int replica_of(size_t local) const {
     return replicas ? replicas->at(local) : first_replica + static_cast<int>(local);
@@ -63,6 +66,12 @@ struct InputPlacement {
   int first_local_replica() const;
   /// Returns the number of replicas that local ranks belong to.
   int num_local_replicas() const;
+  /// Cuts a batch of `n` examples among the replicas of all workers. Returns the bounds as cut_equally()
+  /// does.
+  std::vector<int64_t> cut(int64_t n) const;
+  /// Cuts a batch of `n` examples among the replicas that local ranks belong to, beginning with
+  /// first_local_replica().
+  std::vector<int64_t> cut_among_local(int64_t n) const;
 };
 
 /// Throws InvalidArgument, starting with `who`, if a replica's ranks are in several processes: these would

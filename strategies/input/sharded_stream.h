@@ -117,12 +117,11 @@ class ShardedStreamSource : public PipelineSource<Batch> {
     }
     const auto& placement = this->placement();
     typename PipelineSource<Batch>::Step step{{}, count};
+    const std::vector<int64_t> bounds = is_whole_ ? placement.cut(count) : placement.cut_among_local(count);
+    const int first = is_whole_ ? 0 : placement.first_local_replica();
     for (size_t local = 0; local < placement.devices->size(); ++local) {
-      const auto [begin, end] =
-          is_whole_ ? shard_bounds(count, placement.replica_of(local), placement.num_replicas)
-                    : shard_bounds(count, placement.replica_of(local) - placement.first_local_replica(),
-                                   placement.num_local_replicas());
-      step.shards.push_back(BatchTraits<Batch>::slice(*batch, begin, end));
+      const auto piece = static_cast<size_t>(placement.replica_of(local) - first);
+      step.shards.push_back(BatchTraits<Batch>::slice(*batch, bounds[piece], bounds[piece + 1]));
     }
     return step;
   }

@@ -108,6 +108,9 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                 {"mesh", options.mesh.str()},
                 {"sharding", c10::str("stage ", options.sharding.stage, " ", options.sharding.axis,
                                       options.sharding.host_optimizer_state ? " on the host" : "")},
+                {"replica weights", options.replica_weights.are_measured()
+                                        ? std::string("measured")
+                                        : c10::Join(" ", options.replica_weights.values())},
                 {"communication",
                  c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                                   : communication_name(options.communication.implementation),
@@ -149,6 +152,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   config.seed = options.seed;
   config.mesh = options.mesh;
   config.sharding = options.sharding;
+  config.replica_weights = options.replica_weights;
   config.buckets = options.communication.packed(options.buckets);
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.timeout;
@@ -156,6 +160,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   if (resolver.task_type() == "evaluator") {
     config.mesh = alone(config.mesh, static_cast<int>(config.devices.size()));
     config.sharding = {};
+    config.replica_weights = {};
     return config;
   }
   resolver.rank();  // throws for a parameter server

@@ -87,6 +87,11 @@ StrategyConfig configured(const ClusterResolver& resolver, const std::vector<std
                                    "] expected no host_optimizer_state: the parameter servers hold the "
                                    "optimizers' state"));
   }
+  if (options.replica_weights.are_measured() || !options.replica_weights.values().empty()) {
+    throw InvalidArgument(
+        c10::str("[", kParameterServerStrategy,
+                 "] expected no replica_weights: each worker takes as many steps as it can"));
+  }
   if (!options.mesh.axes().empty()) {
     throw InvalidArgument(c10::str("[", kParameterServerStrategy, "] expected no mesh, but got ",
                                    options.mesh.str(),

@@ -16,6 +16,7 @@
 #include "lockstep/runtime/replicas/internal/replica_threads.h"
 #include "lockstep/runtime/replicas/internal/usage_warnings.h"
 #include "lockstep/runtime/replicas/replica_collectives.h"
+#include "lockstep/strategies/core/internal/measured_weights.h"
 #include "lockstep/strategies/core/strategy.h"
 
 namespace lockstep {
@@ -34,7 +35,9 @@ struct Strategy::Core {
   std::unique_ptr<CollectiveChannel> collectives;  // of all replicas
   Mesh mesh;                                       // of all ranks
   int num_ranks = 1;
-  ShardingOptions sharding;  // with its axis, if the stage is not 0
+  ShardingOptions sharding;                         // with its axis, if the stage is not 0
+  std::shared_ptr<BatchShares> shares;              // null: equal pieces for good
+  std::optional<MeasuredWeights> measured_weights;  // while they are measured
   /// The channels along the mesh's axes; null: the same as `collectives`.
   std::vector<std::unique_ptr<CollectiveChannel>> axes;
   /// The replicas' modules are bound to these.
@@ -131,6 +134,12 @@ struct Strategy::Core {
   /// Warns if none of the optimizer's parameters has a gradient to apply.
   void warn_without_gradients(const torch::optim::Optimizer& optimizer);
 
+  /// Notes for measured weights that the local rank has computed its gradients. Blocks until its device has.
+  /// In the rank's thread.
+  void note_gradients(int local);
+  /// Gives the run's times to measured weights, and ends the measurement if that was the last one.
+  void note_times(const BatchSizes& sizes);
+
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
   void check_caller(const char* call) const {
     if (threads->contains_current_thread()) {
@@ -141,6 +150,10 @@ struct Strategy::Core {
       throw InvalidArgument("[" + config.name + "] " + call + " was called inside a scope's factory");
   }
 };
+
+/// Returns the division of batches that `config` asks for among the mesh's replicas, or null for equal
+/// pieces. Throws InvalidArgument as StrategyOptions says.
+std::shared_ptr<BatchShares> checked_shares(const StrategyConfig& config, const Mesh& mesh);
 
 /// Returns the sharding that `config` asks for, with its axis. Throws InvalidArgument as StrategyOptions
 /// says.

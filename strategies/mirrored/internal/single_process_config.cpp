@@ -67,6 +67,7 @@ StrategyConfig single_process_config(std::string name, Devices devices, Strategy
   config.seed = options.seed;
   config.mesh = options.mesh;
   config.sharding = options.sharding;
+  config.replica_weights = options.replica_weights;
   config.buckets = options.buckets;
   config.gradient_compression = options.communication.gradient_compression;
   config.timeout = options.communication.timeout.value_or(options.timeout);

@@ -41,21 +41,6 @@ std::vector<std::string> names_of(BatchSource<std::string>& source, int64_t epoc
 
 using Names = std::vector<std::string>;
 
-TEST(ShardBounds, CutByTheCeilingOfExamplesOverReplicas) {
-  for (int64_t n = 0; n <= 20; ++n) {
-    for (int replicas = 1; replicas <= 6; ++replicas) {
-      int64_t next = 0;
-      for (int replica = 0; replica < replicas; ++replica) {
-        const auto [begin, end] = shard_bounds(n, replica, replicas);
-        EXPECT_EQ(begin, next);
-        EXPECT_EQ(end - begin, std::min(n - begin, (n + replicas - 1) / replicas));
-        next = end;
-      }
-      EXPECT_EQ(next, n) << "every example goes to one replica";
-    }
-  }
-}
-
 TEST(MappedSource, ChangesEveryShardAndKeepsTheSizes) {
   MappedSource<std::string, size_t> lengths(std::make_shared<NamedBatches>(3),
                                             [](const std::string& name) { return name.size(); });

@@ -1,0 +1,80 @@
+#include "lockstep/strategies/core/internal/measured_weights.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kRounds = 4;
+/// The first step with new sizes allocates, and chooses algorithms.
+constexpr int kFirstSteps = 1;
+constexpr int kCountedSteps = 4;
+/// Times that differ by less are taken as equal.
+constexpr double kTolerance = 0.02;
+
+}  // namespace
+
+MeasuredWeights::MeasuredWeights(std::shared_ptr<BatchShares> shares, std::vector<int> replicas)
+    : shares_(std::move(shares)),
+      replicas_(std::move(replicas)),
+      laps_(replicas_.size()),
+      rounds_left_(kRounds) {}
+
+void MeasuredWeights::begin(int rank, Clock::time_point now, double waited) {
+  laps_[static_cast<size_t>(rank)] = {now, waited, 0};
+}
+
+void MeasuredWeights::note_gradients(int rank, Clock::time_point now, double waited) {
+  Lap& lap = laps_[static_cast<size_t>(rank)];
+  lap.seconds = std::chrono::duration<double>(now - lap.begin).count() - (waited - lap.waited_before);
+}
+
+void MeasuredWeights::end_run(const BatchSizes& sizes) {
+  const bool is_step =
+      std::all_of(laps_.begin(), laps_.end(), [](const Lap& lap) { return lap.seconds > 0; });
+  const std::vector<int64_t> bounds = shares_->cut(sizes.global);
+  const size_t num_replicas = bounds.size() - 1;
+  std::vector<double> seconds(num_replicas);
+  std::vector<int64_t> examples(num_replicas);
+  bool is_current = is_step;
+  for (size_t rank = 0; rank < laps_.size(); ++rank) {
+    const auto replica = static_cast<size_t>(replicas_[rank]);
+    seconds[replica] = std::max(seconds[replica], laps_[rank].seconds);
+    examples[replica] = sizes.local[rank];
+    is_current = is_current && examples[replica] == bounds[replica + 1] - bounds[replica];
+    laps_[rank].seconds = 0;
+  }
+  // A replica without examples shows no rate.
+  if (!is_current || std::any_of(examples.begin(), examples.end(), [](int64_t n) { return n == 0; })) return;
+  if (++num_steps_ <= kFirstSteps) return;
+  fastest_.resize(num_replicas);
+  for (size_t replica = 0; replica < num_replicas; ++replica) {
+    const double each = seconds[replica] / static_cast<double>(examples[replica]);
+    fastest_[replica] = num_steps_ == kFirstSteps + 1 ? each : std::min(fastest_[replica], each);
+  }
+  num_examples_ = std::move(examples);
+  if (num_steps_ == kFirstSteps + kCountedSteps) end_round();
+}
+
+void MeasuredWeights::end_round() {
+  std::vector<double> weights;
+  double longest = 0;
+  double shortest = 0;
+  for (size_t replica = 0; replica < fastest_.size(); ++replica) {
+    const double time = fastest_[replica] * static_cast<double>(num_examples_[replica]);
+    longest = replica == 0 ? time : std::max(longest, time);
+    shortest = replica == 0 ? time : std::min(shortest, time);
+    weights.push_back(1 / fastest_[replica]);
+  }
+  num_steps_ = 0;
+  --rounds_left_;
+  if (longest - shortest <= kTolerance * longest) {
+    rounds_left_ = 0;
+    return;
+  }
+  shares_->set_weights(std::move(weights));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/runtime/replicas/per_replica.h"
+#include "lockstep/strategies/input/batch_shares.h"
+
+namespace lockstep {
+
+/// Finds the division of batches for which all replicas compute for the same time, from the times of the
+/// first training steps.
+///
+/// A replica's time is affine in its number of examples: some work, such as reading the weights, does not
+/// depend on it. So a division in proportion to the rates n / t that were measured for another division is
+/// only a step towards equal times, and is measured again, a few times. The rates are constant once the times
+/// are equal.
+///
+/// Ranks call begin() and note_gradients() from their own threads; the others are called while no replica
+/// runs.
+///
+/// Example:
+///
+///     MeasuredWeights weights(shares, {0, 1});
+///     ...                              // in the thread of each rank, in a training step:
+///     weights.begin(rank, MeasuredWeights::Clock::now(), waits.seconds());
+///     weights.note_gradients(rank, MeasuredWeights::Clock::now(), waits.seconds());
+///     ...                              // after the step:
+///     weights.end_run(sizes);
+class MeasuredWeights {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Changes `shares`. `replicas` has the replica of each local rank; the replicas are all of the shares'.
+  MeasuredWeights(std::shared_ptr<BatchShares> shares, std::vector<int> replicas);
+
+  /// Returns whether times are still wanted.
+  bool is_measuring() const { return rounds_left_ > 0; }
+  /// Notes that a local rank begins a step. `waited` is its WaitClock's total.
+  void begin(int rank, Clock::time_point now, double waited);
+  /// Notes that a local rank has computed its gradients: call it once its device has done so. If it is called
+  /// several times in a step, the last call counts.
+  void note_gradients(int rank, Clock::time_point now, double waited);
+  /// Takes the times of the step, if all ranks noted gradients, for a batch of these sizes. Ignores batches
+  /// that were cut before the last change.
+  void end_run(const BatchSizes& sizes);
+
+ private:
+  struct Lap {
+    Clock::time_point begin;
+    double waited_before = 0;
+    double seconds = 0;  // 0: no gradients yet
+  };
+
+  void end_round();
+
+  const std::shared_ptr<BatchShares> shares_;
+  const std::vector<int> replicas_;  // of each local rank
+  std::vector<Lap> laps_;            // of each local rank
+  int rounds_left_;
+  int num_steps_ = 0;                  // steps of this round
+  std::vector<double> fastest_;        // of each replica in this round, seconds for an example
+  std::vector<int64_t> num_examples_;  // of each replica in the round's last step
+};
+
+}  // namespace lockstep
