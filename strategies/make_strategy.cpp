@@ -9,6 +9,7 @@
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/strategies/internal/server_strategies.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/tpu_strategy.h"
 
 namespace lockstep {
 namespace {
@@ -38,16 +39,28 @@ std::unique_ptr<Strategy> make_multi_worker(const StrategyRequest& request) {
                                                        request.options);
 }
 
+std::unique_ptr<Strategy> make_tpu(const StrategyRequest& request) {
+  return std::make_unique<TPUStrategy>(request.cluster_resolver, TPUOptions{.devices = request.devices},
+                                       request.options);
+}
+
+/// Whether the process's accelerator is a plugin for TPUs.
+bool has_tpus() {
+  return accelerator() == c10::DeviceType::PrivateUse1 &&
+         device_type_name(c10::DeviceType::PrivateUse1) == "tpu";
+}
+
 /// Whether the strategy is made from a cluster, which it looks up in the environment.
 bool takes_cluster(const std::string& name) {
-  return name == "auto" || name == "multi_worker" || name == "parameter_server";
+  return name == "auto" || name == "multi_worker" || name == "parameter_server" || name == "tpu";
 }
 
 std::map<std::string, StrategyFactory> built_in_strategies() {
   std::map<std::string, StrategyFactory> factories{{"default", make_default},
                                                    {"one_device", make_one_device},
                                                    {"mirrored", make_mirrored},
-                                                   {"multi_worker", make_multi_worker}};
+                                                   {"multi_worker", make_multi_worker},
+                                                   {"tpu", make_tpu}};
   add_server_strategies(factories);
   return factories;
 }
@@ -66,12 +79,14 @@ std::pair<std::string, std::string> pick(const StrategyRequest& request) {
   if (const auto* cluster = request.cluster_resolver.get()) {
     if (cluster->cluster_spec().has_job("ps"))
       return {"parameter_server", "a cluster with parameter servers is given by " + cluster->source()};
-    return {"multi_worker", "a cluster is given by " + cluster->source()};
+    return {has_tpus() && request.devices.empty() ? "tpu" : "multi_worker",
+            "a cluster is given by " + cluster->source()};
   }
   if (request.devices.size() > 1) return {"mirrored", "several devices were asked for"};
   if (request.options.replicas_per_device > 1)
     return {"mirrored", "several replicas a device were asked for"};
   if (request.devices.size() == 1) return {"one_device", "one device was asked for"};
+  if (has_tpus()) return {"tpu", c10::str("there are ", num_devices(c10::DeviceType::PrivateUse1), " TPUs")};
   if (const auto type = accelerator())
     return {"mirrored", c10::str("there are ", num_devices(*type), " ", device_type_noun(*type), "s")};
   return {"default", "there is no GPU"};

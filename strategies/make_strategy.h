@@ -35,7 +35,7 @@ using StrategyFactory = std::function<std::unique_ptr<Strategy>(const StrategyRe
 bool register_strategy(const std::string& name, StrategyFactory factory);
 
 /// Returns all names in alphabetical order: default, mirrored, multi_worker, one_device, parameter_server,
-/// and the registered ones.
+/// tpu, and the registered ones.
 std::vector<std::string> strategy_names();
 
 struct MadeStrategy {
@@ -45,15 +45,17 @@ struct MadeStrategy {
 
 /// Makes a strategy by name. `auto` picks the first that applies:
 /// - parameter_server if the request or the environment gives a cluster with ps tasks;
+/// - tpu if it gives another cluster, and the process has a plugin whose devices are called tpu;
 /// - multi_worker if it gives another cluster;
 /// - mirrored for several devices or several replicas on a device;
 /// - one_device for one device;
-/// - mirrored if there are GPUs;
+/// - tpu if the process has a plugin whose devices are called tpu;
+/// - mirrored if there are GPUs or devices of another accelerator;
 /// - default.
-/// multi_worker blocks until all workers have joined, parameter_server until all servers were reached. Throws
-/// InvalidArgument listing the names for an unknown one, for a number of devices that the strategy does not
-/// accept (default: none, one_device: one), and for a factory that returns null. Rethrows errors of the
-/// factory. Thread-safe.
+/// multi_worker and tpu block until all workers have joined, parameter_server until all servers were reached.
+/// Throws InvalidArgument listing the names for an unknown one, for a number of devices that the strategy
+/// does not accept (default: none, one_device: one), and for a factory that returns null. Rethrows errors of
+/// the factory. Thread-safe.
 MadeStrategy make_strategy(const std::string& name, const StrategyRequest& request = {});
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -49,6 +51,16 @@ std::vector<AxisPosition> axis_positions(const Mesh& mesh, int replica) {
   for (size_t i = 0; i < coordinates.size(); ++i)
     positions.push_back({mesh.axes()[i].name, coordinates[i], mesh.axes()[i].size, mesh.axes()[i].role});
   return positions;
+}
+
+/// Returns given weights as they are, and measured ones as parts of the batch.
+std::string weights_text(std::vector<double> weights, bool are_measured) {
+  if (weights.empty()) return "(equal so far)";
+  if (are_measured) {
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (auto& weight : weights) weight = std::round(weight / total * 1000) / 1000;
+  }
+  return c10::Join(" ", weights);
 }
 
 }  // namespace
@@ -166,12 +178,12 @@ std::string Strategy::describe() const {
   const std::string where =
       workers ? c10::str(" over ", workers->layout()->num_workers(), " workers, ", names.size(), " here")
               : "";
-  const auto& given = core_->config.replica_weights;
-  const std::string weights =
-      core_->shares == nullptr
-          ? ""
-          : ", batches cut by " +
-                (given.are_measured() ? "measured weights" : "weights " + c10::Join(" ", given.values()));
+  std::string weights;
+  if (core_->shares) {
+    const bool are_measured = core_->config.replica_weights.are_measured();
+    weights = c10::str(", batches cut by ", are_measured ? "measured weights " : "weights ",
+                       weights_text(core_->shares->weights(), are_measured));
+  }
   return c10::str(name(), " with ", num_replicas_, " ", num_replicas_ == 1 ? "replica" : "replicas", where,
                   mesh().cuts_models() ? c10::str(" of ", num_ranks() / num_replicas_, " ranks") : "", " on ",
                   c10::Join(" ", names), ", ", cross_device_ops().name(), " (", core_->ops_reason, ")",

@@ -25,31 +25,11 @@ constexpr const char* kName = "MultiWorkerMirroredStrategy";
 
 using Resolver = std::shared_ptr<const ClusterResolver>;
 
-Resolver resolved(Resolver given) {
-  if (given) return given;
-  if (auto found = resolve_cluster(process_environment())) return found;
-  return std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"});
-}
-
 /// Returns whether a launcher may have given this worker the one device that it sees, which has index 0 for
 /// all workers then: CUDA's variable hides the others. Plugins have variables of their own, and some show a
 /// process one device only.
 bool shows_own_device(const LogicalDevice& device) {
   return !device.is_cuda() || c10::utils::get_env("CUDA_VISIBLE_DEVICES");
-}
-
-Devices devices_of(const ClusterResolver& resolver, const std::vector<std::string>& names) {
-  if (!names.empty()) return parse_devices(names);
-  const Devices devices = accelerators();
-  if (devices.empty()) return logical_cpus(1);
-  if (resolver.local_world_size() == 1) return devices;
-  if (devices.size() == 1 && shows_own_device(devices[0])) return devices;
-  if (resolver.local_rank() < static_cast<int>(devices.size()))
-    return {devices[static_cast<size_t>(resolver.local_rank())]};
-  throw InvalidArgument(c10::str("[", kName, "] expected a ", device_type_noun(devices[0].type),
-                                 " for each of the ", resolver.local_world_size(),
-                                 " workers on this machine, but it has ", devices.size(),
-                                 ": name their devices"));
 }
 
 std::string cluster_text(const ClusterSpec& spec) {
@@ -135,17 +115,17 @@ Mesh alone(const Mesh& mesh, int num_replicas) {
   return Mesh(std::move(axes));
 }
 
-StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std::string>& names,
+StrategyConfig configure(const char* name, const ClusterResolver& resolver, const Devices& devices,
                          StrategyOptions options, const ClusterOptions& cluster) {
   options.communication.check();
   if (options.communication.timeout) options.timeout = *options.communication.timeout;
   if (options.replicas_per_device < 1) {
-    throw InvalidArgument(c10::str("[", kName, "] expected 1 or more replicas a device, but got ",
-                                   options.replicas_per_device));
+    throw InvalidArgument(
+        c10::str("[", name, "] expected 1 or more replicas a device, but got ", options.replicas_per_device));
   }
   StrategyConfig config;
-  config.name = kName;
-  for (const auto& device : devices_of(resolver, names))
+  config.name = name;
+  for (const auto& device : devices)
     config.devices.insert(config.devices.end(), static_cast<size_t>(options.replicas_per_device), device);
   config.cross_device_ops = std::move(options.cross_device_ops);
   config.intra_op_threads = options.intra_op_threads;
@@ -165,7 +145,7 @@ StrategyConfig configure(const ClusterResolver& resolver, const std::vector<std:
   }
   resolver.rank();  // throws for a parameter server
   if (resolver.world_size() == 1) return config;
-  check_over_workers(kName, config.devices, options.communication, config.cross_device_ops);
+  check_over_workers(name, config.devices, options.communication, config.cross_device_ops);
   config.workers = join_workers(resolver, cluster, options, config);
   auto choice = choose_over_workers(config.workers, config.devices, options.communication,
                                     std::move(config.cross_device_ops));
@@ -185,19 +165,42 @@ torch::Tensor MultiWorkerMirroredStrategy::apply_gradients(ReplicaContext& repli
                                                            torch::optim::Optimizer& optimizer,
                                                            const ApplyOptions& options) {
   if (!is_evaluator()) return Strategy::apply_gradients(replica, optimizer, options);
-  throw InvalidArgument(c10::str("[", kName,
+  throw InvalidArgument(c10::str("[", this->name(),
                                  "] expected a chief or a worker to train, but this is evaluator ",
                                  resolver_->task_id(), ", which evaluates only"));
 }
 
+Devices MultiWorkerMirroredStrategy::devices_of_worker(const char* name, const ClusterResolver& resolver,
+                                                       const std::vector<std::string>& names,
+                                                       const Devices& seen) {
+  if (!names.empty()) return parse_devices(names);
+  if (seen.empty()) return logical_cpus(1);
+  if (resolver.local_world_size() == 1) return seen;
+  if (seen.size() == 1 && shows_own_device(seen[0])) return seen;
+  if (resolver.local_rank() < static_cast<int>(seen.size()))
+    return {seen[static_cast<size_t>(resolver.local_rank())]};
+  throw InvalidArgument(c10::str("[", name, "] expected a ", device_type_noun(seen[0].type),
+                                 " for each of the ", resolver.local_world_size(),
+                                 " workers on this machine, but it has ", seen.size(),
+                                 ": name their devices"));
+}
+
+Resolver MultiWorkerMirroredStrategy::resolved(Resolver given) {
+  if (given) return given;
+  if (auto found = resolve_cluster(process_environment())) return found;
+  return std::make_shared<FixedClusterResolver>(ClusterMembership{.source = "no cluster"});
+}
+
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Resolver resolver, std::vector<std::string> devices,
                                                          StrategyOptions options, ClusterOptions cluster)
-    : MultiWorkerMirroredStrategy(Resolved{resolved(std::move(resolver))}, devices, options, cluster) {}
+    : MultiWorkerMirroredStrategy(kName, resolved(std::move(resolver)), devices, options, cluster) {}
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Resolved resolver,
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const char* name, Resolver resolver,
                                                          const std::vector<std::string>& devices,
                                                          const StrategyOptions& options,
                                                          const ClusterOptions& cluster)
-    : Strategy(configure(*resolver.resolver, devices, options, cluster)), resolver_(resolver.resolver) {}
+    : Strategy(configure(name, *resolver, devices_of_worker(name, *resolver, devices, accelerators()),
+                         options, cluster)),
+      resolver_(std::move(resolver)) {}
 
 }  // namespace lockstep

@@ -37,8 +37,8 @@ class MultiWorkerMirroredStrategy : public Strategy {
  public:
   /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment; without a cluster,
   /// this process is the only worker. Devices are spelled as for MirroredStrategy. If none are given, this
-  /// process takes its share of the machine's GPUs, or one logical CPU if there is no GPU. With several local
-  /// workers, the share is the GPU of the process's local rank, and there must be one for each.
+  /// process takes its share of the machine's accelerators, or one logical CPU if there is none. With several
+  /// local workers, the share is the device of the process's local rank, and there must be one for each.
   ///
   /// Blocks until all workers have joined. Throws as MirroredStrategy, ClusterError, and InvalidArgument for
   /// a ps task and for several workers without a secret (ClusterOptions::token) that are not on loopback.
@@ -55,14 +55,20 @@ class MultiWorkerMirroredStrategy : public Strategy {
   torch::Tensor apply_gradients(ReplicaContext& replica, torch::optim::Optimizer& optimizer,
                                 const ApplyOptions& options) override;
 
- private:
-  /// Never null.
-  struct Resolved {
-    std::shared_ptr<const ClusterResolver> resolver;
-  };
-  MultiWorkerMirroredStrategy(Resolved resolver, const std::vector<std::string>& devices,
-                              const StrategyOptions& options, const ClusterOptions& cluster);
+ protected:
+  /// For strategies with another name and other devices. `resolver` must not be null.
+  MultiWorkerMirroredStrategy(const char* name, std::shared_ptr<const ClusterResolver> resolver,
+                              const std::vector<std::string>& devices, const StrategyOptions& options,
+                              const ClusterOptions& cluster);
 
+  /// Returns `resolver`, or the environment's cluster if it is null, or else a cluster of this process alone.
+  static std::shared_ptr<const ClusterResolver> resolved(std::shared_ptr<const ClusterResolver> resolver);
+  /// Returns the devices of these names. Without names, returns this worker's share of those that the process
+  /// sees; see the constructor. Errors begin with [name].
+  static Devices devices_of_worker(const char* name, const ClusterResolver& resolver,
+                                   const std::vector<std::string>& names, const Devices& seen);
+
+ private:
   std::shared_ptr<const ClusterResolver> resolver_;
 };
 

@@ -104,8 +104,8 @@ void PrometheusMetrics::read_devices(const FitState& state) {
   if (step.loss) metrics_->set_loss(*step.loss);
   metrics_->set_learning_rate(state.learning_rate());
   for (const auto& device : state.strategy().devices()) {
-    if (const auto bytes = allocated_bytes(device.torch_device()))
-      metrics_->set_device_memory(device.str(), static_cast<double>(*bytes));
+    if (const auto bytes = allocated_on(device.torch_device()))
+      metrics_->set_device_memory(device.str(), static_cast<double>(bytes->now));
   }
 }
 

@@ -2,7 +2,11 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <charconv>
 #include <chrono>
+#include <sstream>
+#include <system_error>
+#include <utility>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/print.h"
@@ -55,6 +59,23 @@ std::vector<std::string> requested_devices(const StrategyChoice& choice) {
   if (choice.replicas > 0) return devices_for_replicas(choice);
   if (choice.strategy == "one_device") return {accelerator() ? accelerators()[0].str() : "cpu:0"};
   return {};
+}
+
+ReplicaWeights parse_replica_weights(const std::string& text) {
+  if (text == "measured") return ReplicaWeights::measured();
+  std::vector<double> values;
+  std::istringstream numbers(text);
+  for (std::string number; std::getline(numbers, number, ',');) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (number.empty() || error != std::errc() || end != number.data() + number.size()) {
+      throw UsageError(c10::str("--replica-weights ", text,
+                                ": expected measured, or positive numbers joined by commas, but got '",
+                                number, "'"));
+    }
+    values.push_back(value);
+  }
+  return ReplicaWeights(std::move(values));
 }
 
 /// Refuses ps tasks for a program that trains without parameter servers.
@@ -127,6 +148,10 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   if (choice.cross_device_ops != "auto") {
     request.options.cross_device_ops = make_cross_device_ops(choice.cross_device_ops);
     flags += " --cross-device-ops " + choice.cross_device_ops;
+  }
+  if (!choice.replica_weights.empty()) {
+    request.options.replica_weights = parse_replica_weights(choice.replica_weights);
+    flags += " --replica-weights " + choice.replica_weights;
   }
   if (!choice.mesh.empty()) flags += " --mesh " + choice.mesh;
   if (choice.sharding > 0) flags += c10::str(" --sharding ", choice.sharding);

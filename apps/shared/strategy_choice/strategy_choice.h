@@ -15,6 +15,7 @@ struct StrategyChoice {
   std::string mesh;  ///< such as data=2,shard=2; empty: one axis over all replicas
   int sharding = 0;  ///< stage
   bool host_optimizer_state = false;
+  std::string replica_weights;  ///< numbers joined by commas, or measured; empty: equal pieces
   std::string cross_device_ops = "auto";
   int64_t communication_timeout_seconds = 1800;  ///< limit of every wait for other replicas
   std::vector<std::string> worker_hosts;         ///< host:port of every worker; empty: from the environment

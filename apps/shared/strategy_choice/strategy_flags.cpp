@@ -25,7 +25,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "strategy", "NAME",
        fmt::format(
            "auto, {}. auto takes multi_worker in a cluster{}, one_device for one named device, mirrored for "
-           "several replicas or GPUs, and default otherwise",
+           "several replicas or GPUs, tpu for a plugin's TPUs, and default otherwise",
            fmt::join(strategies, ", "), has_servers ? ", parameter_server in a cluster with ps tasks" : ""),
        defaults.strategy},
       {"Strategy", "devices", "LIST",
@@ -36,6 +36,9 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "replicas-per-device", "N",
        "Replicas on each device, each with its own stream, to fill a GPU that one replica cannot",
        fmt::format("{}", defaults.replicas_per_device)},
+      {"Strategy", "replica-weights", "LIST",
+       "Cut each batch by these numbers, one for each replica, such as 1,3 for a CPU and a device that is "
+       "three times as fast. measured takes the speeds of the first steps (default: equal pieces)"},
       {"Strategy", "mesh", "AXES",
        "Axes of the ranks of all workers with their sizes, such as data=2,shard=2. The last one should lie "
        "within a process. train_gpt cuts its model along an axis tensor, and train_gpt and train_images cut "
@@ -87,6 +90,7 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.replicas = static_cast<int>(given.integer("replicas", kThreads, choice.replicas));
   choice.replicas_per_device =
       static_cast<int>(given.integer("replicas-per-device", kThreads, choice.replicas_per_device));
+  if (given.has("replica-weights")) choice.replica_weights = given.text("replica-weights");
   if (given.has("mesh")) choice.mesh = given.text("mesh");
   choice.sharding = static_cast<int>(given.integer("sharding", kStages, choice.sharding));
   choice.host_optimizer_state = given.is_on("host-optimizer-state");
@@ -121,6 +125,7 @@ settings::NamedValues strategy_values(const StrategyChoice& choice) {
           {"devices", settings::list(choice.devices)},
           {"replicas", settings::count(choice.replicas)},
           {"replicas-per-device", where(choice.replicas == 0, int64_t{choice.replicas_per_device})},
+          {"replica-weights", settings::text(choice.replica_weights)},
           {"mesh", settings::text(choice.mesh)},
           {"sharding", int64_t{choice.sharding}},
           {"host-optimizer-state", choice.host_optimizer_state},

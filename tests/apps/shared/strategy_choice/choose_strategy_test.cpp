@@ -97,6 +97,33 @@ TEST(StrategyChoice, PutsSeveralReplicasOnEachDevice) {
   }
 }
 
+TEST(StrategyChoice, CutsBatchesByWeights) {
+  const StrategyChoice two{.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}};
+  const auto with_weights = [&](const std::string& weights) {
+    StrategyChoice choice = two;
+    choice.replica_weights = weights;
+    return choice;
+  };
+  EXPECT_EQ(choose_strategy(with_weights("1,2.5")).strategy->replica_weights(),
+            (std::vector<double>{1, 2.5}));
+  EXPECT_THAT(choose_strategy(with_weights("measured")).strategy->describe(),
+              HasSubstr("batches cut by measured weights (equal so far)"));
+  EXPECT_THAT(choose_strategy(two).strategy->describe(), Not(HasSubstr("batches cut")));
+  EXPECT_THAT(refusal(with_weights("1,x")),
+              HasSubstr("--replica-weights 1,x: expected measured, or positive numbers"));
+  EXPECT_THAT(refusal(with_weights("1,,2")), HasSubstr("but got ''"));
+  EXPECT_THAT(refusal(with_weights("1,0")),
+              HasSubstr("--strategy mirrored --devices cpu:0,cpu:1 --replica-weights 1,0: expected positive "
+                        "replica_weights, one for each of the 2 replicas, but got 1, 0"));
+  EXPECT_THAT(refusal(with_weights("1,2,3")), HasSubstr("for each of the 2 replicas, but got 1, 2, 3"));
+}
+
+TEST(StrategyChoice, RefusesTpusWithoutAPlugin) {
+  EXPECT_THAT(
+      refusal({.strategy = "tpu"}),
+      HasSubstr("--strategy tpu: expected a plugin with devices, but LibTorch has none in this process"));
+}
+
 TEST(StrategyChoice, GivesOneDeviceStrategyADevice) {
   EXPECT_EQ(choose_strategy({.strategy = "one_device"}).strategy->num_replicas_in_sync(), 1);
   EXPECT_EQ(choose_strategy({.strategy = "one_device", .devices = {"cpu:1"}}).strategy->devices()[0].str(),
