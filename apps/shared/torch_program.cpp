@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/device_plugin.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/runtime/devices/device.h"
 
@@ -11,7 +12,11 @@ namespace lockstep::apps {
 
 int run_torch_program(const std::string& name, int argc, char** argv, const ProgramBody& body) {
   const auto describe = [](const std::exception_ptr& error) { return describe_failure(error); };
-  return run_program({.name = name, .describe_error = describe}, argc, argv, body);
+  const auto with_plugin = [&](const std::string& program, const std::vector<std::string>& arguments) {
+    load_device_plugin(process_environment());
+    return body(program, arguments);
+  };
+  return run_program({.name = name, .describe_error = describe}, argc, argv, with_plugin);
 }
 
 namespace {

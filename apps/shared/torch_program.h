@@ -7,7 +7,8 @@
 
 namespace lockstep::apps {
 
-/// Calls run_program() for a program that uses LibTorch: describe_failure() describes its errors.
+/// Calls load_device_plugin() and then run_program(), for a program that uses LibTorch: describe_failure()
+/// describes its errors.
 int run_torch_program(const std::string& name, int argc, char** argv, const ProgramBody& body);
 
 /// Prints what an action other than kTrain asks for: `help`, `version` with that of LibTorch, or the devices

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "lockstep/runtime/cluster/environment.h"
+
+namespace lockstep::apps {
+
+/// Loads the library that LOCKSTEP_DEVICE_PLUGIN names, which adds a device to LibTorch, and leaves it
+/// loaded. `torch_tpu` stands for Lockstep's own library of that name, if the build has it; such a build also
+/// loads it if the variable is not set and the machine has a TPU. Does nothing if the variable is not set
+/// otherwise, and if it is `none`. Call it before the first use of a device. Throws UsageError naming the
+/// library if it cannot be loaded, and rethrows errors of torch_tpu::TorchTpu.
+void load_device_plugin(const Environment& environment);
+
+}  // namespace lockstep::apps
