@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <cmath>
 #include <cstdint>
