@@ -1,5 +1,6 @@
 // Mistakes that new users make, each under its name. The first line of the compiler's error states the rule.
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/strategies/mirrored/tpu_strategy.h"
 
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
@@ -68,5 +69,7 @@ void train(MirroredStrategy& strategy, [[maybe_unused]] const torch::Tensor& ten
   strategy.distribute_dataset(*torch::data::make_data_loader(Numbers()), {.global_batch_size = 4});
   // offence: mutable_factory
   strategy.scope([made = 0](ReplicaContext&) mutable { return Linear(2, ++made); });
+  // offence: split_tensor
+  TPUStrategy().split_to_logical_devices(tensor, 2);
 #endif
 }
