@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "lockstep/tests/device/test_device_state.h"
@@ -37,6 +38,10 @@ SharedState& state_of(int device) {
 
 const bool is_named = [] {
   c10::register_privateuse1_backend(kName);
+  // For programs that load the device as a plugin.
+  if (const char* factor = std::getenv("TEST_DEVICE_SLOWDOWN")) {
+    for (int device = 0; device < kMaxDevices; ++device) slow_down(device, std::atof(factor));
+  }
   return true;
 }();
 

@@ -56,7 +56,8 @@ int64_t operators_begun(int device);
 
 /// From now on each operator takes `factor` times as long on `device`: the thread that calls it sleeps for
 /// the rest of the time. Sleeps of less than a millisecond are made up later, at the latest when the host
-/// waits for the device. Throws c10::Error if `factor` is less than 1.
+/// waits for the device. Throws c10::Error if `factor` is less than 1. The variable TEST_DEVICE_SLOWDOWN has
+/// the factor of all devices at the start.
 void slow_down(int device, double factor);
 
 /// Returns the work that events do not order: an access to memory that another stream writes, or memory that

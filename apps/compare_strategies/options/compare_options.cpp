@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "lockstep/apps/compare_strategies/options/work_flags.h"
@@ -59,6 +60,8 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
            "number of replicas; for multi_worker and parameter_server, of worker processes on this "
            "machine. NAME:MESH arranges as many in a mesh, whose axes are joined by +, such as "
            "mirrored:data=2+tensor=2. NAME:N/STAGE and NAME:MESH/STAGE shard as --sharding of the trainers. "
+           "mirrored:DEVICES names devices, joined by +, and @WEIGHTS at the end cuts batches as "
+           "--replica-weights, such as mirrored:cpu:0+gpu:0@measured or mirrored:2@1+3. "
            "parameter_server, for click models, also takes NAME:N:S: between reading the values "
            "of a step and making it, S steps of others may come; with 0, all workers step together",
            fmt::join(strategies, ", "))},
@@ -109,6 +112,11 @@ bool takes_meshes(const ComparedStrategy& strategy) {
   return strategy.name != "default" && strategy.name != "one_device" && !has_servers(strategy);
 }
 
+/// Returns whether the strategy's devices may be named, as all are in one process.
+bool takes_devices(const ComparedStrategy& strategy) {
+  return strategy.name == "mirrored" || strategy.name == "tpu";
+}
+
 /// Reads axes that are joined by +, since commas are between strategies. Their names and roles are checked
 /// when the strategy is made.
 void read_mesh(const std::string& spelling, const std::string& text, ComparedStrategy& strategy) {
@@ -135,6 +143,28 @@ void read_mesh(const std::string& spelling, const std::string& text, ComparedStr
   strategy.replicas = static_cast<int>(ranks);
 }
 
+/// Splits at +, since commas are between strategies.
+std::vector<std::string> joined_by_plus(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == '+') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+/// Reads and removes weights of the replicas at the end of the text. Their values are checked when the
+/// strategy is made.
+std::string without_weights(const std::string& text, ComparedStrategy& strategy) {
+  const auto at = text.find('@');
+  if (at == std::string::npos) return text;
+  strategy.replica_weights = fmt::format("{}", fmt::join(joined_by_plus(text.substr(at + 1)), ","));
+  return text.substr(0, at);
+}
+
 /// Reads and removes a stage of sharding at the end of the text.
 std::string without_stage(const std::string& text, ComparedStrategy& strategy) {
   const auto slash = text.find('/');
@@ -146,7 +176,7 @@ std::string without_stage(const std::string& text, ComparedStrategy& strategy) {
 
 ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
   ComparedStrategy strategy{.label = text};
-  const std::string stageless = without_stage(text, strategy);
+  const std::string stageless = without_stage(without_weights(text, strategy), strategy);
   const auto pieces = pieces_of(stageless);
   strategy.name = pieces[0];
   if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
@@ -161,6 +191,18 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
         fmt::format("{}: expected a mesh or a stage of sharding with mirrored or multi_worker, but "
                     "got {}",
                     spelling, strategy.name));
+  }
+  const bool has_devices = !has_mesh && colon != std::string::npos && colon + 1 < stageless.size() &&
+                           std::isalpha(static_cast<unsigned char>(stageless[colon + 1])) != 0;
+  if ((has_devices || !strategy.replica_weights.empty()) && !takes_devices(strategy)) {
+    throw UsageError(
+        fmt::format("{}: expected devices or weights of replicas with mirrored or tpu, but got {}", spelling,
+                    strategy.name));
+  }
+  if (has_devices) {
+    strategy.devices = joined_by_plus(stageless.substr(colon + 1));
+    strategy.replicas = static_cast<int>(strategy.devices.size());
+    return strategy;
   }
   if (has_mesh) {
     read_mesh(spelling, stageless.substr(colon + 1), strategy);
@@ -187,7 +229,8 @@ std::vector<ComparedStrategy> parse_strategies(const std::vector<std::string>& t
     const auto same = std::count_if(strategies.begin(), strategies.end(), [&](const auto& other) {
       return other.name == strategy.name && other.replicas == strategy.replicas &&
              other.max_staleness == strategy.max_staleness && other.mesh == strategy.mesh &&
-             other.sharding == strategy.sharding;
+             other.sharding == strategy.sharding && other.devices == strategy.devices &&
+             other.replica_weights == strategy.replica_weights;
     });
     if (same > 0) strategy.label += fmt::format("#{}", same + 1);
     strategies.push_back(std::move(strategy));

@@ -20,6 +20,8 @@ struct ComparedStrategy {
   int servers = 0;                             ///< number of server processes, for parameter_server
   std::string mesh = {};                       ///< of `replicas` ranks, as --mesh takes it; empty: one axis
   int sharding = 0;                            ///< stage
+  std::vector<std::string> devices = {};       ///< of the replicas; empty: chosen for `replicas`
+  std::string replica_weights = {};            ///< as --replica-weights takes them
   bool operator==(const ComparedStrategy&) const = default;
 };
 

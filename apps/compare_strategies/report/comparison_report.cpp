@@ -62,6 +62,8 @@ ordered_json row_json(const ComparisonRow& row) {
   if (row.strategy.replicas > 0) json["replicas_asked_for"] = row.strategy.replicas;
   if (!row.strategy.mesh.empty()) json["mesh"] = row.strategy.mesh;
   if (row.strategy.sharding > 0) json["sharding"] = row.strategy.sharding;
+  if (!row.strategy.devices.empty()) json["devices"] = row.strategy.devices;
+  if (!row.strategy.replica_weights.empty()) json["replica_weights"] = row.strategy.replica_weights;
   if (has_servers(row.strategy)) {
     json["servers"] = row.strategy.servers;
     json["max_staleness"] = nullptr;

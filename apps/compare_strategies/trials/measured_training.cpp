@@ -24,8 +24,11 @@ void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoic
   choice.strategy = strategy.name;
   choice.mesh = strategy.mesh;
   choice.sharding = strategy.sharding;
+  choice.replica_weights = strategy.replica_weights;
   const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
-  if (!has_workers) {
+  if (!strategy.devices.empty()) {
+    choice.devices = strategy.devices;
+  } else if (!has_workers) {
     choice.replicas = strategy.replicas;
   } else if (const auto devices = accelerators(); !devices.empty()) {
     // One device for each worker. If there are too few, workers share them, which NCCL refuses with a

@@ -51,6 +51,39 @@ TEST_F(CompareStrategiesProgram, TrainsTheSameParametersByEveryStrategyInFloat64
   EXPECT_EQ(json["reference"], "default");
 }
 
+TEST_F(CompareStrategiesProgram, TrainsOnThePluginsDeviceAndACpuTogether) {
+  const auto result = compare({"--strategies",
+                               "mirrored:cpu:0,mirrored:testdevice:0,mirrored:cpu:0+testdevice:1,"
+                               "mirrored:cpu:0+testdevice:0@1+3,tpu:testdevice:0+testdevice:1",
+                               "--data", "generated", "--limit-train", "640", "--steps", "4", "--rounds", "1",
+                               "--optimizer", "sgd", "--precision", "float64"},
+                              {.variables = {{"LOCKSTEP_DEVICE_PLUGIN", TEST_DEVICE_PLUGIN}}});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = results();
+  const std::vector<int> replicas{1, 1, 2, 2, 2};
+  ASSERT_EQ(json["strategies"].size(), replicas.size());
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const auto& row = json["strategies"][i];
+    EXPECT_EQ(row["replicas"], replicas[i]) << row;
+    EXPECT_LT(row["parameter_difference"], 1e-10) << row;
+    EXPECT_NEAR(row["loss"].get<double>(), json["strategies"][0]["loss"].get<double>(), 1e-10) << row;
+  }
+  EXPECT_EQ(json["strategies"][3]["devices"], (std::vector<std::string>{"cpu:0", "testdevice:0"}));
+  EXPECT_EQ(json["strategies"][3]["replica_weights"], "1,3");
+  EXPECT_THAT(json["strategies"][3]["description"].get<std::string>(),
+              HasSubstr("batches cut by weights 1 3"));
+  EXPECT_THAT(json["strategies"][4]["description"].get<std::string>(),
+              HasSubstr("TPUStrategy with 2 replicas"));
+}
+
+TEST_F(CompareStrategiesProgram, SaysWhichDevicePluginCannotBeLoaded) {
+  const auto result = compare({"--strategies", "default", "--data", "generated"},
+                              {.variables = {{"LOCKSTEP_DEVICE_PLUGIN", folder_.path() + "/absent.so"}}});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.error,
+              HasSubstr("LOCKSTEP_DEVICE_PLUGIN=" + folder_.path() + "/absent.so: cannot load the library"));
+}
+
 TEST_F(CompareStrategiesProgram, ListsParameterServersBesideMirroredReplicas) {
   const auto result = compare({"--strategies",
                                "mirrored:2,parameter_server:2:0,parameter_server:2",

@@ -109,6 +109,33 @@ TEST(CompareOptions, ReadsMeshesAndStagesOfSharding) {
             "multi_worker, but got default");
 }
 
+TEST(CompareOptions, ReadsDevicesAndWeightsOfReplicas) {
+  const auto strategies =
+      compare_options_of(
+          {},
+          "mirrored:cpu:0+gpu:1,mirrored:cpu:0+gpu:1@1+2.5,mirrored:cpu:0+gpu:1@measured,mirrored:2@1+3,"
+          "mirrored:2,mirrored:2/1@1+3")
+          .strategies;
+  ASSERT_EQ(strategies.size(), 6U);
+  EXPECT_THAT(strategies[0].devices, ElementsAre("cpu:0", "gpu:1"));
+  EXPECT_EQ(strategies[0].replicas, 2);
+  EXPECT_EQ(strategies[0].replica_weights, "");
+  EXPECT_EQ(strategies[1].label, "mirrored:cpu:0+gpu:1@1+2.5") << "another strategy than without weights";
+  EXPECT_EQ(strategies[1].replica_weights, "1,2.5");
+  EXPECT_EQ(strategies[2].replica_weights, "measured");
+  EXPECT_TRUE(strategies[3].devices.empty());
+  EXPECT_EQ(strategies[3].replica_weights, "1,3");
+  EXPECT_EQ(strategies[4].label, "mirrored:2");
+  EXPECT_EQ(strategies[5].sharding, 1);
+  EXPECT_EQ(refusal_to_compare({}, "default:cpu:0"),
+            "--strategies default:cpu:0: expected devices or weights of replicas with mirrored or tpu, but "
+            "got default");
+  EXPECT_EQ(refusal_to_compare({}, "multi_worker:2@1+3"),
+            "--strategies multi_worker:2@1+3: expected devices or weights of replicas with mirrored or tpu, "
+            "but got "
+            "multi_worker");
+}
+
 TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
   const auto strategies = compare_options_of({}, "default,default,mirrored:2,mirrored:3,default").strategies;
   std::vector<std::string> labels;
