@@ -80,6 +80,7 @@ std::string comparison_page(const ComparisonReport& report) {
     page.paragraph(row.strategy.label + " failed with exit code " + std::to_string(row.failure->exit_code) +
                    ": " + row.failure->message);
   }
+  for (const auto& note : weight_notes(report)) page.paragraph(note);
   page.paragraph(
       "Each strategy trained the same batches from the same weights, in processes of its own, once in every "
       "round. Losses and parameters are those of the first round. Data wait is the share of the time in "

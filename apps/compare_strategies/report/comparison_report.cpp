@@ -185,12 +185,23 @@ std::string work_text(const ComparisonReport& report) {
   return report.data.empty() ? text : report.data + "; " + text;
 }
 
+std::vector<std::string> weight_notes(const ComparisonReport& report) {
+  std::vector<std::string> notes;
+  for (const auto& row : report.rows) {
+    if (row.failure || row.strategy.replica_weights.empty()) continue;
+    notes.push_back(row.strategy.label + " in the first round: " + row.description);
+  }
+  return notes;
+}
+
 std::string comparison_text(const ComparisonReport& report) {
   const ComparisonTable table = comparison_table(report);
   measurement::MarkdownTable markdown(table.header);
   for (const auto& row : table.rows) markdown.add_row(row);
   std::ostringstream text;
-  text << markdown << '\n' << advice(report.rows, examples_of(report.options.work)) << '\n';
+  text << markdown << '\n';
+  for (const auto& note : weight_notes(report)) text << note << '\n';
+  text << advice(report.rows, examples_of(report.options.work)) << '\n';
   return text.str();
 }
 

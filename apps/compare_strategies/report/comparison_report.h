@@ -29,7 +29,11 @@ struct ComparisonTable {
 
 ComparisonTable comparison_table(const ComparisonReport& report);
 
-/// Returns the table in Markdown, followed by the advice.
+/// Returns a line for each strategy whose batches are cut by weights, with its own description: its devices,
+/// and the last weights.
+std::vector<std::string> weight_notes(const ComparisonReport& report);
+
+/// Returns the table in Markdown, followed by weight_notes() and the advice.
 std::string comparison_text(const ComparisonReport& report);
 
 /// Returns the report as JSON; docs/comparing.md lists the keys.
