@@ -12,11 +12,7 @@ namespace lockstep::apps {
 
 int run_torch_program(const std::string& name, int argc, char** argv, const ProgramBody& body) {
   const auto describe = [](const std::exception_ptr& error) { return describe_failure(error); };
-  const auto with_plugin = [&](const std::string& program, const std::vector<std::string>& arguments) {
-    load_device_plugin(process_environment());
-    return body(program, arguments);
-  };
-  return run_program({.name = name, .describe_error = describe}, argc, argv, with_plugin);
+  return run_program({.name = name, .describe_error = describe}, argc, argv, body);
 }
 
 namespace {
@@ -39,6 +35,7 @@ int answer(Action action, const std::string& version, const std::string& help) {
       print(version + ", LibTorch " TORCH_VERSION "\n");
       break;
     case Action::kListDevices:
+      load_device_plugin(process_environment());
       print_devices();
       break;
     case Action::kTrain:

@@ -78,7 +78,7 @@ void train_by(const MadeStrategy& made, InterruptionGuard& interruption, GptComm
   refuse_what_does_not_fit(strategy, options, plan);
   plan.stage_costs = gpt_stage_costs(options, plan, strategy);
   const auto directory = open_run_directory(strategy, role, line.options);
-  decide_strategy(strategy, "multi_worker", line.options, line.origins);
+  decide_strategy(strategy, strategy_of_workers(strategy), line.options, line.origins);
   GptFacts facts = resolve_facts(made, options, plan, base, data);
   const Baselines baselines = measure(options, plan, data, facts);
   const GptScale scale{.sequence_length = sequence_length,

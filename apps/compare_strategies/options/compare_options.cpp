@@ -57,7 +57,7 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
       {"Comparison", "strategies", "LIST",
        fmt::format(
            "Strategies to compare, as NAME or NAME:N: {}. The others are compared with the first. N is the "
-           "number of replicas; for multi_worker and parameter_server, of worker processes on this "
+           "number of replicas; for multi_worker, tpu and parameter_server, of worker processes on this "
            "machine. NAME:MESH arranges as many in a mesh, whose axes are joined by +, such as "
            "mirrored:data=2+tensor=2. NAME:N/STAGE and NAME:MESH/STAGE shard as --sharding of the trainers. "
            "mirrored:DEVICES names devices, joined by +, and @WEIGHTS at the end cuts batches as "
@@ -277,9 +277,13 @@ bool has_servers(const ComparedStrategy& strategy) {
   return strategy.name == "parameter_server";
 }
 
+bool has_workers(const ComparedStrategy& strategy) {
+  return strategy.name == "multi_worker" || (strategy.name == "tpu" && strategy.devices.empty()) ||
+         has_servers(strategy);
+}
+
 int num_workers(const ComparedStrategy& strategy) {
-  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
-  return has_workers ? std::max(1, strategy.replicas) : 1;
+  return has_workers(strategy) ? std::max(1, strategy.replicas) : 1;
 }
 
 int num_processes(const ComparedStrategy& strategy) {

@@ -12,7 +12,7 @@ namespace lockstep::apps {
 /// One strategy of the comparison.
 struct ComparedStrategy {
   std::string name;  ///< name that make_strategy accepts
-  /// Requested number of replicas; for multi_worker and parameter_server, of worker processes. 0: the
+  /// Requested number of replicas; for multi_worker, tpu and parameter_server, of worker processes. 0: the
   /// strategy chooses.
   int replicas = 0;
   std::string label;  ///< the strategy as given, such as `mirrored:2`; a repeated label gets the suffix `#2`
@@ -26,6 +26,8 @@ struct ComparedStrategy {
 };
 
 bool has_servers(const ComparedStrategy& strategy);
+/// Returns whether its replicas are in worker processes: of multi_worker, parameter_server, and tpu without named devices.
+bool has_workers(const ComparedStrategy& strategy);
 /// Returns the number of processes that train: 1 for a single-process strategy.
 int num_workers(const ComparedStrategy& strategy);
 /// Returns the number of all processes: parameter_server also has a chief and its servers.

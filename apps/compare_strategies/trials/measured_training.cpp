@@ -25,10 +25,9 @@ void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoic
   choice.mesh = strategy.mesh;
   choice.sharding = strategy.sharding;
   choice.replica_weights = strategy.replica_weights;
-  const bool has_workers = strategy.name == "multi_worker" || has_servers(strategy);
   if (!strategy.devices.empty()) {
     choice.devices = strategy.devices;
-  } else if (!has_workers) {
+  } else if (!has_workers(strategy)) {
     choice.replicas = strategy.replicas;
   } else if (const auto devices = accelerators(); !devices.empty()) {
     // One device for each worker. If there are too few, workers share them, which NCCL refuses with a

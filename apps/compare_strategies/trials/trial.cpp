@@ -130,6 +130,9 @@ TrialResult run_trial(const TrialSetup& setup, const Trial& trial) {
     command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
     command.arguments.insert(command.arguments.end(), setup.arguments.begin(), setup.arguments.end());
     for (const char* variable : kLauncherVariables) command.variables[variable] = "";
+    // A process of libtpu takes all chips otherwise.
+    if (trial.strategy.name == "tpu" && has_workers(trial.strategy))
+      command.variables["TPU_VISIBLE_CHIPS"] = fmt::format("{}", i);
     commands.push_back(std::move(command));
   }
   ChildEnds ends;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/device_plugin.h"
 #include "lockstep/apps/shared/planning/measured_rates.h"
 #include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/strategy_choice/choose_strategy.h"
@@ -59,6 +60,7 @@ PlannedCluster measured_cpus(const StrategyChoice& strategy, const LayoutPolicyC
         "--plan auto: expected a single process; for several, call plan and give them its flags");
   const int64_t named = static_cast<int64_t>(strategy.devices.size()) * strategy.replicas_per_device;
   const int64_t devices = std::max<int64_t>(1, strategy.replicas > 0 ? strategy.replicas : named);
+  load_device_plugin(process_environment());
   const bool has_accelerator = strategy.devices.empty()
                                    ? accelerator().has_value()
                                    : parse_device(strategy.devices.front()).is_accelerator();

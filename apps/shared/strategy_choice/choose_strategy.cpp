@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/device_plugin.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/cluster/slurm_cluster_resolver.h"
 #include "lockstep/runtime/collectives/gradient_compression.h"
 #include "lockstep/runtime/devices/device.h"
+#include "lockstep/strategies/mirrored/tpu_strategy.h"
 
 namespace lockstep::apps {
 namespace {
@@ -99,10 +101,11 @@ void refuse_part_of_slurm() {
 }  // namespace
 
 std::shared_ptr<const ClusterResolver> requested_cluster(const StrategyChoice& choice) {
-  const bool takes_hosts = choice.strategy == "auto" || choice.strategy == "multi_worker";
+  const bool takes_hosts =
+      choice.strategy == "auto" || choice.strategy == "multi_worker" || choice.strategy == "tpu";
   if (!takes_hosts && !choice.worker_hosts.empty())
     throw UsageError(c10::str("--worker-hosts ", c10::Join(",", choice.worker_hosts),
-                              ": expected it with --strategy multi_worker only, but got --strategy ",
+                              ": expected it with --strategy multi_worker or tpu only, but got --strategy ",
                               choice.strategy));
   if (!takes_hosts && choice.strategy != "parameter_server") return nullptr;
   ClusterFlags flags{.worker_hosts = choice.worker_hosts};
@@ -119,6 +122,7 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
     throw UsageError("--sharding 3: expected at most 2 in " + needs.program +
                      ", whose models are not built of units; those of train_gpt and train_images are");
   }
+  load_device_plugin(process_environment());
   StrategyRequest request;
   request.devices = requested_devices(choice);
   request.options.intra_op_threads = choice.threads;
@@ -177,6 +181,10 @@ MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& 
   } catch (const InvalidArgument& error) {
     throw UsageError(flags + ": " + without_origin(error.what()));
   }
+}
+
+std::string strategy_of_workers(const Strategy& strategy) {
+  return dynamic_cast<const TPUStrategy*>(&strategy) != nullptr ? "tpu" : "multi_worker";
 }
 
 void decide_strategy(const Strategy& strategy, const std::string& name, StrategyChoice& choice,

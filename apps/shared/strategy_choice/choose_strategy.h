@@ -26,9 +26,12 @@ struct StrategyNeeds {
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.
-/// Warns on standard error if --strategy multi_worker finds no cluster. Throws UsageError naming the flags if
+/// Calls load_device_plugin() before. Warns on standard error if --strategy multi_worker finds no cluster. Throws UsageError naming the flags if
 /// the strategy cannot be made here.
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs = {});
+
+/// Returns the name of a strategy whose replicas may be in several processes: tpu or multi_worker.
+std::string strategy_of_workers(const Strategy& strategy);
 
 /// Replaces `auto` by `name` if the environment describes a cluster, so that a run repeated with these
 /// options does the same. The origin of --strategy is then the launcher's variable, unless flags gave the

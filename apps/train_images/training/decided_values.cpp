@@ -11,7 +11,7 @@ void decide_values(CommandLine& line, const DataLocation& location, const Strate
     if (!location.variable.empty())
       line.origins["data"] = {.kind = OriginKind::kEnvironment, .name = location.variable};
   }
-  decide_strategy(strategy, "multi_worker", options, line.origins);
+  decide_strategy(strategy, strategy_of_workers(strategy), options, line.origins);
 }
 
 }  // namespace lockstep::apps

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const std::vector<std::string> kNames{"default", "mirrored", "multi_worker", "one_device",
-                                      "parameter_server"};
+const std::vector<std::string> kNames{"default",    "mirrored",         "multi_worker",
+                                      "one_device", "parameter_server", "tpu"};
 
 CompareOptions compare_options_of(std::vector<std::string> arguments,
                                   const std::string& strategies = "default") {
@@ -109,6 +109,12 @@ TEST(CompareOptions, ReadsMeshesAndStagesOfSharding) {
             "multi_worker, but got default");
 }
 
+TEST(CompareOptions, StartsAProcessForEachTpu) {
+  const auto strategies = compare_options_of({}, "tpu:3,tpu:testdevice:0+testdevice:1").strategies;
+  EXPECT_EQ(num_processes(strategies[0]), 3);
+  EXPECT_EQ(num_processes(strategies[1]), 1) << "its devices are named";
+}
+
 TEST(CompareOptions, ReadsDevicesAndWeightsOfReplicas) {
   const auto strategies =
       compare_options_of(
@@ -146,7 +152,7 @@ TEST(CompareOptions, TellsStrategiesApartThatAreNamedTwice) {
 TEST(CompareOptions, RefusesUnknownStrategiesAndSuggestsTheOneThatWasMeant) {
   EXPECT_EQ(
       refusal_to_compare({}, "default,mirored:2"),
-      "--strategies: expected default, mirrored, multi_worker, one_device, parameter_server, each alone "
+      "--strategies: expected default, mirrored, multi_worker, one_device, parameter_server, tpu, each alone "
       "or with :N, but got "
       "'mirored:2' (did you mean mirrored?)");
   EXPECT_THAT(refusal_to_compare({}, ""), HasSubstr("but got ''"));

@@ -189,7 +189,7 @@ TEST(StrategyChoice, NamesTheFlagsThatDoNotGoTogether) {
               HasSubstr("--cross-device-ops nccl: expected GPUs only, but replica 0 is on cpu:0"));
   EXPECT_EQ(
       refusal({.strategy = "mirrored", .worker_hosts = {"a:1", "b:2"}, .task_index = 0}),
-      "--worker-hosts a:1,b:2: expected it with --strategy multi_worker only, but got --strategy mirrored");
+      "--worker-hosts a:1,b:2: expected it with --strategy multi_worker or tpu only, but got --strategy mirrored");
 }
 
 TEST(StrategyChoice, TakesTheClusterOfTheFlags) {
