@@ -225,6 +225,7 @@ class GradientReducer {
   int settling_steps_ = 0;  // steps left in which buckets are launched together
   GraphRecording* recording_ = nullptr;
   bool is_captured_ = false;
+  bool is_rearranged_ = false;          // whether the layout has changed since the run began
   bool is_gathered_ = false;            // whether grad() holds the whole of sharded sums
   std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };

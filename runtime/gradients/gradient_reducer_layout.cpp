@@ -47,6 +47,7 @@ void GradientReducer::begin_layout() {
 void GradientReducer::rearrange() {
   if (is_captured_ || is_recording() || buckets_.find_changed(parameters_)) return;
   ++statistics_.rebuilds;
+  is_rearranged_ = true;
   if (order_.has_next()) order_.take_next();
   std::vector<size_t> with_slots;
   for (const size_t i : order_.current()) {
@@ -93,11 +94,14 @@ void GradientReducer::set_agreed_kinds(const std::vector<GradientKind>& kinds) {
 void GradientReducer::describe(Fingerprint& fingerprint) const {
   fingerprint.add(statistics_.rebuilds);
   fingerprint.add(static_cast<uint8_t>(phase_));
-  // A backward of an earlier run has left work that no capture can wait for.
-  if (phase_ == Phase::kCollecting || is_outdated() || !is_laid_out()) fingerprint.add_unsettled();
+  // A backward of an earlier run has left work that no capture can wait for. A layout's first steps may
+  // allocate memory, so a call comes before the captured one.
+  if (phase_ == Phase::kCollecting || is_rearranged_ || is_outdated() || !is_laid_out())
+    fingerprint.add_unsettled();
 }
 
 void GradientReducer::prepare() {
+  is_rearranged_ = false;
   const bool current = is_laid_out();
   if (phase_ == Phase::kCollecting) {
     if (current) return;  // an earlier run's backward, whose sums are still awaited

@@ -107,6 +107,43 @@ TEST_P(GradientKindsOverARing, LetATrainingGoOnBitByBit) {
   }
 }
 
+/// Trains on two workers and returns each one's parameters. Worker 0 begins each step but the first at the
+/// end of the run before if `is_early`.
+std::vector<std::vector<torch::Tensor>> train_two_workers(bool is_early) {
+  constexpr int64_t kSteps = 4;
+  std::vector<std::vector<torch::Tensor>> results(2);
+  const auto work = [&](MultiWorkerMirroredStrategy& strategy) {
+    const int rank = strategy.cluster_resolver()->rank();
+    auto model = strategy.scope([](ReplicaContext&) { return LookUpNet(); });
+    auto optimizer = strategy.scope(
+        [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.1); });
+    for (int64_t step = 0; step < kSteps; ++step) {
+      strategy.run([&](ReplicaContext& replica) {
+        auto& own = optimizer[replica];
+        const auto begin = [&](int64_t next) {
+          own.zero_grad();
+          model[replica]->forward(rows_of_step(next, rank)).square().mean().backward();
+        };
+        const bool is_ahead = is_early && rank == 0;
+        if (!is_ahead || step == 0) begin(step);
+        replica.apply_gradients(own);
+        if (is_ahead && step + 1 < kSteps) begin(step + 1);
+      });
+    }
+    results[static_cast<size_t>(rank)] = values_of(model.primary()->parameters());
+  };
+  expect_no_worker_failed(run_strategies({1, 1}, work, [](int, WorkerSetUp& set_up) {
+    set_up.options.buckets = {.first_bucket_bytes = 300, .bucket_bytes = 1000};
+  }));
+  return results;
+}
+
+TEST(GradientKinds, AreTheSameOnWorkersThatBeginAStepInDifferentRuns) {
+  const auto expected = train_two_workers(/*is_early=*/false);
+  const auto early = train_two_workers(/*is_early=*/true);
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(bit_equal(early[rank], expected[rank])) << rank;
+}
+
 /// A net and its optimizer on two replicas. Its parameters are the table, then those of the layers.
 struct LookUpTraining {
   LookUpTraining() {
