@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "lockstep/runtime/collectives/collective_channel.h"
+#include "lockstep/runtime/collectives/gradient_kind.h"
 #include "lockstep/runtime/gradients/bucket_sums.h"
 #include "lockstep/runtime/gradients/gradient_buckets.h"
 #include "lockstep/runtime/gradients/tensor_mark.h"
 
 namespace lockstep {
-
-/// The kind of gradient that the replicas together have for one parameter.
-enum class GradientKind : uint8_t { kNone, kDense, kSparse };
 
 /// Sums the buckets over the replicas, once per step. Tracks which gradients have arrived, and launches full
 /// buckets in their order, which is the same on all replicas. Use it from its replica's thread only.

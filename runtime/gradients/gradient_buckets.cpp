@@ -39,17 +39,31 @@ void GradientBuckets::lay_out(const std::vector<at::Tensor>& parameters, const s
 
 void GradientBuckets::extend(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order) {
   signatures_.clear();
-  std::vector<BucketItem> items;
   for (const at::Tensor& parameter : parameters) {
     signatures_.push_back({parameter.scalar_type(), parameter.device(), parameter.sizes().vec(),
                            parameter.strides().vec(), parameter.requires_grad()});
+  }
+  add_buckets(parameters, order);
+}
+
+void GradientBuckets::rearrange(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order) {
+  slots_.assign(parameters.size(), Slot{});
+  buckets_.clear();
+  add_buckets(parameters, order);
+}
+
+/// Adds buckets for those of the parameters in `order` that require a gradient and have no slot.
+void GradientBuckets::add_buckets(const std::vector<at::Tensor>& parameters,
+                                  const std::vector<size_t>& order) {
+  std::vector<BucketItem> items;
+  for (const at::Tensor& parameter : parameters) {
     items.push_back({static_cast<int64_t>(parameter.nbytes()),
                      std::string(c10::toString(parameter.scalar_type())) + ' ' + parameter.device().str() +
                          (is_slice(parameter) ? " of shards" : "")});
   }
   std::vector<size_t> trained;
   for (const size_t i : order) {
-    if (parameters[i].requires_grad() && !has_slot(i)) trained.push_back(i);
+    if (signatures_[i].requires_grad && !has_slot(i)) trained.push_back(i);
   }
   for (const auto& members : assign_buckets(items, trained, options_)) add_bucket(parameters, members);
 }

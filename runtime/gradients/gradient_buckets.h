@@ -37,6 +37,10 @@ class GradientBuckets {
   /// Keeps the buckets, and adds others for parameters that require a gradient by now and have no slot. Those
   /// that require none any more keep theirs. No parameter's dtype, device or shape may have changed.
   void extend(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order);
+  /// Replaces the buckets as lay_out() does, without parts, and with its options. `order` lists those of the
+  /// parameters that required a gradient then; a change of requires_grad since has no effect. No parameter's
+  /// dtype, device or shape may have changed.
+  void rearrange(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order);
   /// Returns true if no parameter's dtype, device, shape, strides or requires_grad has changed since
   /// lay_out() or extend().
   bool fit(const std::vector<at::Tensor>& parameters) const;
@@ -130,6 +134,7 @@ class GradientBuckets {
     bool requires_grad;
   };
 
+  void add_buckets(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& order);
   void add_bucket(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members);
   bool is_kept_apart(size_t bucket) const { return is_in_parts(bucket) && parts_->are_kept_apart; }
 

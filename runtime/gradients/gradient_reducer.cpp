@@ -37,79 +37,6 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-void GradientReducer::make_pending() {
-  pending_.assign(parameters_.size(), {});
-  sharded_.assign(parameters_.size(), {});
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!buckets_.has_slot(i)) continue;
-    pending_[i] = pending_gradient(parameters_[i], options_.name_of(i));
-    if (!is_in_parts(i)) continue;
-    sharded_[i] =
-        pending_gradient(parameters_[i], options_.name_of(i),
-                         options_.sharding->stage > 1 ? PendingReason::kOnlyParts : PendingReason::kShards);
-  }
-}
-
-void GradientReducer::lay_out() {
-  ++statistics_.rebuilds;
-  settling_steps_ = options_.settling_steps;
-  if (options_.sharding) {
-    lay_out_parts();
-  } else {
-    hooks_.reset();
-    std::vector<size_t> with_slots;
-    for (const size_t i : order_.current()) {
-      is_outside_[i] = parameters_[i].requires_grad() && seen_[i] == GradientKind::kSparse ? 1 : 0;
-      if (!is_outside(i)) with_slots.push_back(i);
-    }
-    buckets_.lay_out(parameters_, with_slots, options_.buckets, options_.slot_alignment, channel_.wire_dtype);
-  }
-  has_new_kinds_ = false;
-  all_reduce_.begin_step();
-  make_pending();
-  hooks_.emplace(parameters_, [this](size_t index) { on_gradient(index); });
-}
-
-bool GradientReducer::is_laid_out() const {
-  return hooks_ && buckets_.fit(parameters_) && hooks_->are_in_place(parameters_);
-}
-
-void GradientReducer::expect_kinds() {
-  seen_.assign(parameters_.size(), GradientKind::kNone);
-  for (const size_t i : options_.sparse) seen_[i] = GradientKind::kSparse;
-}
-
-/// Learns from the agreed kinds, which are the same on all replicas, so that all make the same layout.
-void GradientReducer::note_kinds() {
-  const auto& kinds = all_reduce_.kinds();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    // A gradient that is dense in some steps only would otherwise cost a layout each time.
-    if (!is_summed(i) || kinds[i] == GradientKind::kNone || seen_[i] == GradientKind::kDense) continue;
-    seen_[i] = kinds[i];
-    has_new_kinds_ = has_new_kinds_ || is_outside(i) != (kinds[i] == GradientKind::kSparse);
-  }
-}
-
-void GradientReducer::describe(Fingerprint& fingerprint) const {
-  fingerprint.add(statistics_.rebuilds);
-  fingerprint.add(static_cast<uint8_t>(phase_));
-  // A backward of an earlier run has left work that no capture can wait for.
-  if (phase_ == Phase::kCollecting || order_.has_next() || has_new_kinds_ || !is_laid_out())
-    fingerprint.add_unsettled();
-}
-
-void GradientReducer::prepare() {
-  const bool current = is_laid_out();
-  if (phase_ == Phase::kCollecting) {
-    if (current) return;  // an earlier run's backward, whose sums are still awaited
-    drop_gradients();
-    drain();
-  }
-  if (current && !order_.has_next() && !has_new_kinds_) return;
-  if (order_.has_next()) order_.take_next();
-  lay_out();
-}
-
 void GradientReducer::refuse_old_sum(size_t index) const {
   throw InvalidArgument(c10::str("[gradients] ", options_.name_of(index),
                                  " still holds the sum of the step before, which would be summed over the "
@@ -132,7 +59,7 @@ void GradientReducer::on_gradient(size_t index) {
     old_sums_.remember(index, parameters_[index].grad());
     return;
   }
-  if (phase_ == Phase::kSummed) begin_step();
+  if (phase_ == Phase::kSummed) end_step();
   if (was_zeroed(index)) drain();
   if (all_reduce_.has_left(index)) {
     throw InvalidArgument(c10::str(
@@ -209,6 +136,13 @@ void GradientReducer::begin_step() {
   all_reduce_.begin_step();
 }
 
+/// Leaves a step that is summed. Each replica does so before it takes in the next step's first gradient, and
+/// so all have the same layout in the same step, whenever they begin it.
+void GradientReducer::end_step() {
+  begin_step();
+  if (is_outdated()) rearrange();
+}
+
 /// Whether all gradients collected so far, except the one that `newcomer` just got, have been made undefined
 /// since, so that nobody will ask for their sums.
 bool GradientReducer::was_zeroed(std::optional<size_t> newcomer) const {
@@ -250,7 +184,7 @@ void GradientReducer::finish() {
   check_untrained();
   const bool has_none = buckets_.size() == 0 && std::ranges::count(is_outside_, 0) == std::ssize(is_outside_);
   if (has_none || (phase_ == Phase::kSummed && old_sums_.are_there(parameters_))) return;
-  if (phase_ == Phase::kSummed) begin_step();
+  if (phase_ == Phase::kSummed) end_step();
   if (was_zeroed(std::nullopt)) drain();
   phase_ = Phase::kCollecting;
   const at::NoGradGuard no_grad;
@@ -379,7 +313,7 @@ void GradientReducer::sum_apart(const std::vector<GradientKind>& kinds) {
 void GradientReducer::mark_applied() {
   if (options_.sharding) drop_parts();
   old_sums_.excuse_writes();
-  begin_step();
+  phase_ == Phase::kSummed ? end_step() : begin_step();
 }
 
 void GradientReducer::reset() {

@@ -42,8 +42,12 @@ struct ShardedSums {
 /// launched.
 ///
 /// Sparse gradients are gathered in finish(). A parameter that has them gets no slot, as soon as that is
-/// known: at once if the options say so, otherwise in the layout that follows its first sum. If its gradients
-/// are dense later on, finish() sums them apart, and the next layout gives it a slot for good.
+/// known: at once if the options say so, otherwise from the step after its first sum. If its gradients are
+/// dense later on, finish() sums them apart, and from the next step on it has a slot for good.
+///
+/// The layout depends on the steps before alone. All replicas agree in finish() on the order of the
+/// parameters and on their gradients' kinds, and each makes the layout that follows before it takes in the
+/// first gradient of the next step.
 class GradientReducer {
  public:
   struct Options {
@@ -94,9 +98,9 @@ class GradientReducer {
   /// Adds the state of the buckets that a captured step depends on.
   void describe(Fingerprint& fingerprint) const;
 
-  /// Call it at the start of a run. Applies a new bucket order, and makes a new layout if gradients became
-  /// sparse or dense, or a parameter's dtype, device, shape or requires_grad changed. Blocks only if the
-  /// latter falls between a backward and the step that would use its gradients: these are summed and dropped.
+  /// Call it at the start of a run. Makes a new layout if another one was set, or if a parameter's dtype,
+  /// device, shape or requires_grad has changed. Blocks only if the latter falls between a backward and the
+  /// step that would use its gradients: these are summed and dropped.
   ///
   /// If sums are sharded, the layout is kept, and buckets are added for parameters that require a gradient by
   /// now. Throws InvalidArgument naming a parameter whose dtype, device or shape has changed.
@@ -141,10 +145,19 @@ class GradientReducer {
   /// Returns the order of all layouts but the first, once it is known. Call it between runs. See
   /// BucketOrder::agreed().
   std::vector<size_t> agreed_order() const { return order_.agreed(); }
-  /// Does nothing if sums are sharded, since the order decides who owns what.
+  /// Call it between runs, while no gradients are being collected, with the same order on all replicas. Does
+  /// nothing if sums are sharded, since the order decides who owns what.
   void set_agreed_order(std::vector<size_t> order) {
     if (!options_.sharding) order_.set_agreed(std::move(order));
   }
+  /// Returns for each parameter kDense if its sum ever was dense, otherwise kSparse if it was sparse or is
+  /// expected to be. Empty while agreed_order() is. Call it between runs.
+  std::vector<GradientKind> agreed_kinds() const {
+    return order_.agreed().empty() ? std::vector<GradientKind>() : seen_;
+  }
+  /// Sets the kinds, one for each parameter, for example from an earlier process of the training. kNone keeps
+  /// what is known. Call it as set_agreed_order(). Does nothing if sums are sharded.
+  void set_agreed_kinds(const std::vector<GradientKind>& kinds);
   size_t num_buckets() const { return buckets_.size(); }
   /// Returns the memory in which gradients are summed. Call it between runs.
   std::vector<at::Tensor> bucket_tensors() const { return buckets_.tensors(); }
@@ -158,6 +171,7 @@ class GradientReducer {
   bool is_laid_out() const;
   void expect_kinds();
   void note_kinds();
+  bool fits_kinds() const;
   /// Whether the parameter's gradients are summed outside the buckets, since they are expected to be sparse.
   bool is_outside(size_t index) const { return is_outside_[index] != 0; }
   bool is_summed(size_t index) const { return buckets_.is_trained(index) || is_outside(index); }
@@ -166,10 +180,14 @@ class GradientReducer {
     return buckets_.has_slot(index) && buckets_.is_in_parts(buckets_.bucket_of(index));
   }
   bool is_recording() const { return recording_ != nullptr && recording_->is_capturing(); }
+  bool is_outdated() const { return order_.has_next() || (!options_.sharding && !fits_kinds()); }
   void lay_out();
   void lay_out_parts();
+  void rearrange();
+  void begin_layout();
   void on_gradient(size_t index);
   void begin_step();
+  void end_step();
   void take_in(size_t index);
   void check_single_owner(size_t index) const;
   void fill(size_t bucket);
@@ -207,7 +225,7 @@ class GradientReducer {
   int settling_steps_ = 0;  // steps left in which buckets are launched together
   GraphRecording* recording_ = nullptr;
   bool is_captured_ = false;
-  bool has_new_kinds_ = false;          // whether the layout does not suit seen_
+  bool is_rearranged_ = false;          // whether the layout has changed since the run began
   bool is_gathered_ = false;            // whether grad() holds the whole of sharded sums
   std::optional<GradientHooks> hooks_;  // last: nothing may call on_gradient() while the rest is destroyed
 };

@@ -24,9 +24,10 @@ void check_ownership(const ParameterDirectory& directory,
   std::map<const void*, size_t> owners;
   const auto id = [first_replica](auto replica) { return first_replica + static_cast<int>(replica); };
   for (size_t replica = 0; replica < parameters.size(); ++replica) {
+    const auto entries = directory.find_all(parameters[replica]);
     for (size_t i = 0; i < parameters[replica].size(); ++i) {
       const at::Tensor& parameter = parameters[replica][i];
-      const auto entry = directory.find(parameter);
+      const auto& entry = entries[i];
       if (entry && entry->replica != static_cast<int>(replica)) {
         throw InvalidArgument(c10::str("[optimizer] replica ", id(replica), "'s optimizer holds '",
                                        entry->name, "' of replica ", id(entry->replica),
@@ -147,7 +148,13 @@ void OptimizerGroup::check_sharding() const {
 /// Called in the replica's thread.
 void OptimizerGroup::make_reducer(int replica, const Options& options) {
   const auto self = static_cast<size_t>(replica);
-  const auto name_of = [this, self](size_t i) { return directory_->describe(parameters_[self][i], i); };
+  // Each layout asks for all names. Parameters may join a module later.
+  const auto entries = std::make_shared<const std::vector<std::optional<ParameterDirectory::Entry>>>(
+      directory_->find_all(parameters_[self]));
+  const auto name_of = [this, self, entries](size_t i) {
+    const auto& entry = (*entries)[i];
+    return entry ? "'" + entry->name + "'" : directory_->describe(parameters_[self][i], i);
+  };
   const bool occupies_devices = channel_->occupies_devices();
   GradientReducer::Options reducing{
       .buckets = options.buckets,
@@ -157,9 +164,10 @@ void OptimizerGroup::make_reducer(int replica, const Options& options) {
       .settling_steps = occupies_devices && optimizers_.size() > 1 ? kSettlingRuns : 0,
       .slot_alignment = occupies_devices ? kDeviceAlignment : 1};
   const bool may_be_sparse = options.has_sparse_gradients && sharding_.stage != 1 && sharding_.stage != 2;
-  for (size_t i = 0; may_be_sparse && i < parameters_[self].size(); ++i) {
-    const auto owner = directory_->owner(parameters_[self][i]);
-    if (owner && options.has_sparse_gradients(*owner)) reducing.sparse.push_back(i);
+  if (may_be_sparse) {
+    const auto owners = directory_->owners(parameters_[self]);
+    for (size_t i = 0; i < owners.size(); ++i)
+      if (owners[i] && options.has_sparse_gradients(*owners[i])) reducing.sparse.push_back(i);
   }
   const auto backends_of = [replica](const auto& channel) {
     return channel ? std::optional(channel->backends(replica)) : std::nullopt;

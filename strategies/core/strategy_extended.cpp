@@ -110,6 +110,25 @@ void StrategyExtended::set_gradient_order(const torch::optim::Optimizer& optimiz
     if (auto* reducer = group->reducer(replica)) reducer->set_agreed_order(indices);
 }
 
+std::vector<GradientKind> StrategyExtended::gradient_kinds(const torch::optim::Optimizer& optimizer) const {
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  const auto* reducer = group ? group->reducer(0) : nullptr;
+  return reducer == nullptr ? std::vector<GradientKind>() : reducer->agreed_kinds();
+}
+
+void StrategyExtended::set_gradient_kinds(const torch::optim::Optimizer& optimizer,
+                                          const std::vector<GradientKind>& kinds) const {
+  const auto group = strategy_.core_->find_optimizer(optimizer);
+  const size_t num_parameters = parameters_of(optimizer).size();
+  if (kinds.size() != num_parameters) {
+    throw InvalidArgument("[set_gradient_kinds] expected a kind for each of " +
+                          std::to_string(num_parameters) + " parameters, but got " +
+                          std::to_string(kinds.size()));
+  }
+  for (int replica = 0; group && replica < strategy_.num_local_replicas(); ++replica)
+    if (auto* reducer = group->reducer(replica)) reducer->set_agreed_kinds(kinds);
+}
+
 std::vector<const ShardedParameters*> StrategyExtended::optimizer_parts(
     const torch::optim::Optimizer& optimizer) const {
   std::vector<const ShardedParameters*> parts;

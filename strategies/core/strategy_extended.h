@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/collectives/gradient_kind.h"
 #include "lockstep/runtime/replicas/mirrored.h"
 #include "lockstep/strategies/communication/cross_device_ops.h"
 
@@ -73,6 +74,15 @@ class StrategyExtended {
   /// Makes the next run pack in this order, on every replica. All workers must give the same order. Does
   /// nothing if nothing is summed. Throws InvalidArgument if `order` is not a permutation of the parameters.
   void set_gradient_order(const torch::optim::Optimizer& optimizer, const std::vector<int64_t>& order) const;
+  /// Returns for each of the optimizer's parameters, in the order of its groups, kDense if its sum ever was
+  /// dense, otherwise kSparse if it was sparse or its layer says so. Gradients that are sparse are in no
+  /// bucket, so keep this beside gradient_order(). Empty if that is.
+  std::vector<GradientKind> gradient_kinds(const torch::optim::Optimizer& optimizer) const;
+  /// Makes the next run pack by these kinds, on every replica; kNone keeps what is known of a parameter. All
+  /// workers must give the same kinds. Does nothing if nothing is summed. Throws InvalidArgument unless there
+  /// is one kind for each parameter.
+  void set_gradient_kinds(const torch::optim::Optimizer& optimizer,
+                          const std::vector<GradientKind>& kinds) const;
 
   /// Returns each local replica's part of an optimizer whose state is sharded. Others may have the same.
   /// Empty if the state is not sharded, and if scope() did not make the optimizer. Use the parts between

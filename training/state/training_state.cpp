@@ -208,6 +208,7 @@ TrainingState::Collected TrainingState::collect(const TrainingProgress& progress
   state.add("replicas", std::move(replicas));
   state.add("optimizers", *own.find("optimizers"));
   state.add("gradient_orders", save_gradient_orders());
+  state.add("gradient_kinds", save_gradient_kinds());
   if (!scalers_.empty()) {
     const GradScalerState of_scaler = scalers_[0]->state();
     StateValue::Dict scaler;
@@ -246,6 +247,7 @@ TrainingProgress TrainingState::restore(const StateValue& state, const std::stri
   load_state_dict(model_, strategy_->first_local_replica(), tensors_of(view.at("model")), {.source = source});
   load_optimizers(view.at("optimizers"), source);
   if (const auto orders = view.find("gradient_orders")) load_gradient_orders(*orders);
+  if (const auto kinds = view.find("gradient_kinds")) load_gradient_kinds(*kinds);
   if (!scalers_.empty()) load_scalers(view.at("scaler"));
   load_replicas(view.at("replicas"));
   load_metrics(view);
@@ -279,6 +281,35 @@ void TrainingState::load_gradient_orders(const StateView& saved) {
       strategy_->extended().set_gradient_order(*of_replicas[0], order);
     } catch (const InvalidArgument& error) {
       of_optimizer.fail("an order of the optimizer's parameters", error.what());
+    }
+  }
+}
+
+StateValue::Dict TrainingState::save_gradient_kinds() const {
+  StateValue::Dict kinds;
+  for (const auto& [name, of_replicas] : optimizers_) {
+    StateValue::List list;
+    for (const GradientKind kind : strategy_->extended().gradient_kinds(*of_replicas[0]))
+      list.emplace_back(static_cast<int64_t>(kind));
+    kinds.add(name, std::move(list));
+  }
+  return kinds;
+}
+
+void TrainingState::load_gradient_kinds(const StateView& saved) {
+  for (const auto& [name, of_replicas] : optimizers_) {
+    const StateView of_optimizer = saved.at(name);
+    std::vector<GradientKind> kinds;
+    for (const auto& item : of_optimizer.items()) {
+      if (item.count() > static_cast<int64_t>(GradientKind::kSparse))
+        item.fail("a kind of gradient, from 0 to 2", std::to_string(item.count()));
+      kinds.push_back(static_cast<GradientKind>(item.count()));
+    }
+    if (kinds.empty()) continue;  // were not known when saved
+    try {
+      strategy_->extended().set_gradient_kinds(*of_replicas[0], kinds);
+    } catch (const InvalidArgument& error) {
+      of_optimizer.fail("the kinds of the optimizer's gradients", error.what());
     }
   }
 }

@@ -121,9 +121,11 @@ class TrainingState {
   StateValue::Dict save_shared() const;
   void check_same_tensors(const StateValue::Dict& shared) const;
   StateValue::Dict save_gradient_orders() const;
+  StateValue::Dict save_gradient_kinds() const;
   StateValue::Dict save_replicas(const NamedTensors& stacked_buffers);
   void load_optimizers(const StateView& saved, const std::string& source);
   void load_gradient_orders(const StateView& saved);
+  void load_gradient_kinds(const StateView& saved);
   void load_scalers(const StateView& saved);
   void load_replicas(const StateView& saved);
   void load_metrics(const StateView& state);

@@ -21,12 +21,16 @@ class ParameterDirectory {
 
   /// `replicas[r]` is replica r's module.
   void add(const std::vector<std::shared_ptr<torch::nn::Module>>& replicas);
-  /// Returns the parameter's name and replica, or nullopt if no module owns it. Slow: searches all modules.
+  /// Returns each parameter's name and replica, or nullopt if no module owns it. Searches all modules once.
+  std::vector<std::optional<Entry>> find_all(const std::vector<at::Tensor>& parameters) const;
+  /// Returns the modules that registered the parameters themselves, and null for those that no module owns.
+  /// Searches all modules once.
+  std::vector<std::shared_ptr<const torch::nn::Module>> owners(
+      const std::vector<at::Tensor>& parameters) const;
+  /// As find_all() for one parameter, and as slow.
   std::optional<Entry> find(const at::Tensor& parameter) const;
-  /// Returns the module that registered the parameter itself, or null if no module owns it. Slow, too.
-  std::shared_ptr<const torch::nn::Module> owner(const at::Tensor& parameter) const;
   /// Returns the name in quotes, such as `'features.0.weight'`, or the position and shape if no module knows
-  /// the tensor.
+  /// the tensor. Slow: searches all modules.
   std::string describe(const at::Tensor& parameter, size_t position) const;
 
  private:

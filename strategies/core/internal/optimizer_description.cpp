@@ -55,10 +55,12 @@ std::vector<std::string> describe_optimizer(const torch::optim::Optimizer& optim
     const std::string of_group = c10::str(" of group ", number);
     lines.push_back("learning rate " + exact_number(group.options().get_lr()) + of_group);
     for (const auto& option : describe_options(group.options())) lines.push_back(option + of_group);
+    const auto entries = directory.find_all(group.params());
     for (size_t i = 0; i < group.params().size(); ++i) {
       const auto& parameter = group.params()[i];
-      lines.push_back(c10::str("parameter ", directory.describe(parameter, i), " as number ", i, of_group,
-                               ", ", parameter.scalar_type(), " ", whole_sizes(parameter)));
+      const auto name = entries[i] ? "'" + entries[i]->name + "'" : directory.describe(parameter, i);
+      lines.push_back(c10::str("parameter ", name, " as number ", i, of_group, ", ", parameter.scalar_type(),
+                               " ", whole_sizes(parameter)));
     }
   }
   return lines;

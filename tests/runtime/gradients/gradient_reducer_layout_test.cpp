@@ -116,6 +116,35 @@ TEST(GradientReducer, LaysOutAnewBetweenABackwardNobodyAppliedAndTheNextStep) {
   reducers.expect_gradients({20, 40, 60});
 }
 
+/// Parameters of the same shape, so that the sizes of their buckets do not tell them apart.
+std::vector<at::Tensor> three_alike() {
+  return {torch::ones({2}).requires_grad_(), torch::ones({2}).requires_grad_(),
+          torch::ones({2}).requires_grad_()};
+}
+
+TEST(GradientReducer, HasTheSameLayoutOnReplicasThatBeginTheNextStepInAnotherRun) {
+  Reducers reducers(2, three_alike, kOneBucket);
+  const auto begin = [&](int rank, double scale) {
+    reducers.zero(rank);
+    const auto& p = reducers.parameters(rank);
+    const auto last = (p[2] * (3 * scale)).sum();
+    ((p[1] * (2 * scale)).sum() + last).backward();
+  };
+  reducers.run([&](int rank) {
+    begin(rank, 1);  // gradients arrive in the order 1, 2, whereas the first layout is 2, 1, 0
+    reducers.reducer(rank).finish();
+    reducers.reducer(rank).mark_applied();
+    if (rank == 0) begin(rank, 10);  // launches nothing, since the bucket is not full
+  });
+  reducers.run([&](int rank) {
+    if (rank == 1) begin(rank, 100);
+    reducers.backward(rank, {5, kUnused, kUnused});
+    reducers.reducer(rank).finish();
+  });
+  for (const int rank : {0, 1}) EXPECT_EQ(reducers.reducer(rank).order(), (std::vector<size_t>{1, 2, 0}));
+  reducers.expect_gradients({10, 220, 330});
+}
+
 TEST(GradientReducer, RefusesAParameterThatBeganToRequireAGradientWithinTheRun) {
   Reducers reducers(2, three_parameters, kOneParameterABucket);
   for (int rank : {0, 1}) reducers.parameters(rank)[1].set_requires_grad(false);

@@ -109,6 +109,41 @@ TEST_P(SparseGradients, TakeNoMemoryInBucketsOnceTheyAreKnown) {
   EXPECT_EQ(reducers.reducer(0).statistics().rebuilds, before.rebuilds);
 }
 
+TEST_P(SparseGradients, LeaveTheSameLayoutToReplicasThatBeginTheNextStepInAnotherRun) {
+  for (const auto& buckets : {kOneParameterABucket, kOneBucket}) {
+    auto reducers = make_reducers(buckets);
+    reducers.run([&](int rank) {
+      reducers.zero(rank);
+      step(reducers, rank);
+      reducers.zero(rank);
+      // Launches nothing: the weight's bucket comes first, or is the same one.
+      if (rank == 0)
+        torch::embedding(reducers.parameters(0)[kTable], *rows_of(0), -1, false, true).sum().backward();
+    });
+    reducers.run([&](int rank) {
+      if (rank > 0) return step(reducers, rank);
+      reducers.parameters(rank)[kWeight].sum().backward();
+      reducers.reducer(rank).finish();
+      reducers.reducer(rank).mark_applied();
+    });
+    expect_sums(reducers);
+    zero_and_step(reducers);
+    expect_sums(reducers);
+  }
+}
+
+TEST_P(SparseGradients, TakeNoMemoryInBucketsFromTheSecondStepOfARun) {
+  auto reducers = make_reducers(kOneBucket);
+  reducers.run([&](int rank) {
+    for (int i = 0; i < 2; ++i) {
+      reducers.zero(rank);
+      step(reducers, rank);
+    }
+    EXPECT_LT(reducers.reducer(rank).buckets().bytes(), 1000);
+  });
+  expect_sums(reducers);
+}
+
 TEST_P(SparseGradients, MayBeDenseLaterAndThenKeepASlot) {
   auto reducers = make_reducers(kOneBucket);
   for (int i = 0; i < 2; ++i) zero_and_step(reducers);
