@@ -6,7 +6,7 @@
 namespace lockstep {
 
 /// Returns whether `device` is an accelerator that copies from pinned memory by itself while the host
-/// continues.
+/// continues. False for CUDA in a process that has a plugin, too, for which LibTorch pins memory then.
 bool copies_from_pinned_memory(c10::Device device);
 
 /// Returns a tensor from which `device` copies by itself while the host continues: for an accelerator,

@@ -11,19 +11,19 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kName = "TPUStrategy";
+constexpr const char* kTpuStrategy = "TPUStrategy";
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
 
 /// Throws InvalidArgument unless the plugin has devices. No tensor is made before, as a plugin without
 /// hardware may abort the process or never return.
 void check_plugin() {
   if (!c10::impl::hasDeviceGuardImpl(kPlugin)) {
-    throw InvalidArgument(
-        c10::str("[", kName, "] expected a plugin with devices, but LibTorch has none in this process: ",
-                 "the program must load it first, such as by torch_tpu::TorchTpu"));
+    throw InvalidArgument(c10::str(
+        "[", kTpuStrategy, "] expected a plugin with devices, but LibTorch has none in this process: ",
+        "the program must load it first, such as by torch_tpu::TorchTpu"));
   }
   if (num_devices(kPlugin) == 0) {
-    throw InvalidArgument(c10::str("[", kName, "] expected a ", device_type_noun(kPlugin),
+    throw InvalidArgument(c10::str("[", kTpuStrategy, "] expected a ", device_type_noun(kPlugin),
                                    ", but its plugin finds no hardware on this machine"));
   }
 }
@@ -46,22 +46,24 @@ TPUStrategy::Selection TPUStrategy::select(std::shared_ptr<const ClusterResolver
                                            const TPUOptions& tpus) {
   check_plugin();
   Selection selection{resolved(std::move(given)), {}};
-  const Devices devices = devices_of_worker(kName, *selection.resolver, tpus.devices, plugin_devices());
+  const Devices devices =
+      devices_of_worker(kTpuStrategy, *selection.resolver, tpus.devices, plugin_devices());
   for (const auto& device : devices) {
     if (device.type == kPlugin) continue;
-    throw InvalidArgument(c10::str("[", kName, "] expected ", device_type_noun(kPlugin), "s only, but got ",
-                                   device, ", which MirroredStrategy takes"));
+    throw InvalidArgument(c10::str("[", kTpuStrategy, "] expected ", device_type_noun(kPlugin),
+                                   "s only, but got ", device, ", which MirroredStrategy takes"));
   }
   const auto per_replica = static_cast<int64_t>(tpus.devices_per_replica);
   const auto count = static_cast<int64_t>(devices.size());
   if (per_replica > 1 && count == 1) {
     throw InvalidArgument(
-        c10::str("[", kName, "] expected 1 device a replica, since this process has one device, but got ",
-                 per_replica));
+        c10::str("[", kTpuStrategy,
+                 "] expected 1 device a replica, since this process has one device, but got ", per_replica));
   }
   if (per_replica < 1 || count % per_replica != 0) {
-    throw InvalidArgument(c10::str("[", kName, "] expected a number of devices a replica that divides ",
-                                   count, ", but got ", per_replica));
+    throw InvalidArgument(c10::str("[", kTpuStrategy,
+                                   "] expected a number of devices a replica that divides ", count,
+                                   ", but got ", per_replica));
   }
   for (auto begin = devices.begin(); begin != devices.end(); begin += per_replica)
     selection.replicas.emplace_back(begin, begin + per_replica);
@@ -73,7 +75,8 @@ TPUStrategy::TPUStrategy(std::shared_ptr<const ClusterResolver> resolver, TPUOpt
     : TPUStrategy(select(std::move(resolver), tpus), options, cluster) {}
 
 TPUStrategy::TPUStrategy(Selection selection, const StrategyOptions& options, const ClusterOptions& cluster)
-    : MultiWorkerMirroredStrategy(kName, selection.resolver, names_of(selection.replicas), options, cluster) {
+    : MultiWorkerMirroredStrategy(kTpuStrategy, selection.resolver, names_of(selection.replicas), options,
+                                  cluster) {
   for (const auto& devices : selection.replicas) {
     devices_of_replicas_.insert(devices_of_replicas_.end(), static_cast<size_t>(options.replicas_per_device),
                                 devices);
@@ -85,7 +88,7 @@ torch::Tensor TPUStrategy::assign_to_logical_device(const ReplicaContext& replic
   const Devices& devices = devices_of_replicas_.at(static_cast<size_t>(replica.local_replica_id()));
   if (logical_device < 0 || logical_device >= static_cast<int>(devices.size())) {
     throw InvalidArgument(c10::str(
-        "[", kName, "] assign_to_logical_device: expected a logical device below ", devices.size(),
+        "[", kTpuStrategy, "] assign_to_logical_device: expected a logical device below ", devices.size(),
         ", as a replica has ", devices.size(), devices.size() == 1 ? " device" : " devices", ", but got ",
         logical_device, "; TPUOptions::devices_per_replica gives it more if the process has them"));
   }

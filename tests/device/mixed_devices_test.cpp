@@ -161,7 +161,7 @@ TEST_F(MixedDevices, MeasuredWeightsGiveASlowDeviceLessAndEqualTheCpu) {
       return net;
     });
     auto optimizer = strategy.scope([&](ReplicaContext& replica) {
-      return std::make_unique<torch::optim::SGD>(model[replica]->parameters(), 0.01);
+      return OptimizerPointer(std::make_unique<torch::optim::SGD>(model[replica]->parameters(), 0.01));
     });
     auto batches =
         strategy.distribute_dataset(TensorDataset(data, torch::arange(64)), {.global_batch_size = 64});
