@@ -25,19 +25,23 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::TemporaryFolder;
 
-/// Looks rows up in a table of its own, whose gradients are sparse without a layer that says so.
+/// Looks rows up in a table of its own, whose gradients are sparse without a layer that says so. They arrive
+/// between those of the layers, so that a slot for them moves the slots of the first layer.
 struct LookUpNetImpl : torch::nn::Module {
   LookUpNetImpl() {
     first = register_module("first", torch::nn::Linear(6, 11));
-    table = register_parameter("table", torch::empty({23, 6}));
+    table = register_parameter("table", torch::empty({23, 11}));
     last = register_module("last", torch::nn::Linear(11, 3));
-    // Not drawn: workers in threads share the process's generator.
+    // Not drawn: workers in threads share the process's generator. Small, so that the last bits of gradients
+    // are not lost in a step.
     const torch::NoGradGuard no_grad;
     for (auto& parameter : parameters())
-      parameter.copy_(torch::linspace(-1, 1, parameter.numel()).sin().reshape(parameter.sizes()));
+      parameter.copy_(torch::linspace(-0.05, 0.05, parameter.numel()).reshape(parameter.sizes()));
   }
   torch::Tensor forward(const torch::Tensor& rows) {
-    return last(torch::tanh(first(torch::embedding(table, rows, -1, false, /*sparse=*/true))));
+    const auto input = torch::sin(rows.unsqueeze(1) * torch::arange(1, 7) * 0.3);
+    const auto hidden = torch::tanh(first(input));
+    return last(hidden + torch::embedding(table, rows, -1, false, /*sparse=*/true));
   }
   torch::Tensor table;
   torch::nn::Linear first{nullptr}, last{nullptr};
@@ -54,7 +58,7 @@ std::vector<torch::Tensor> train_look_ups(MultiWorkerMirroredStrategy& strategy,
                                           int64_t last_step, int64_t steps_per_run, const std::string& to) {
   auto model = strategy.scope([](ReplicaContext&) { return LookUpNet(); });
   auto optimizer = strategy.scope(
-      [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.1); });
+      [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.03); });
   TrainingState state(strategy);
   state.add_model(model);
   state.add_optimizer("sgd", optimizer);
@@ -65,7 +69,7 @@ std::vector<torch::Tensor> train_look_ups(MultiWorkerMirroredStrategy& strategy,
       for (int64_t step = done; step < std::min(done + steps_per_run, last_step); ++step) {
         own.zero_grad();
         const torch::Tensor rows = rows_of_step(step, replica.replica_id());
-        model[replica]->forward(rows).square().mean().backward();
+        (model[replica]->forward(rows) - 1).square().sum().backward();
         replica.apply_gradients(own);
       }
     });
@@ -85,7 +89,7 @@ std::vector<std::vector<torch::Tensor>> train_look_ups_over_a_ring(const std::st
         results[rank] = train_look_ups(strategy, from, last_step, steps_per_run, to + std::to_string(rank));
       },
       [](int, WorkerSetUp& set_up) {
-        set_up.options.buckets = {.first_bucket_bytes = 300, .bucket_bytes = 1000};
+        set_up.options.buckets = {.first_bucket_bytes = 4000, .bucket_bytes = 4000};
         set_up.options.communication.exchange_algorithm = "ring";
       }));
   return results;
@@ -107,8 +111,8 @@ TEST_P(GradientKindsOverARing, LetATrainingGoOnBitByBit) {
   }
 }
 
-/// Trains on two workers and returns each one's parameters. Worker 0 begins each step but the first at the
-/// end of the run before if `is_early`.
+/// Trains on two workers and returns each one's parameters. If `is_early`, worker 0 begins each step but the
+/// first at the end of the run before, with the table's gradient, so that it launches nothing there.
 std::vector<std::vector<torch::Tensor>> train_two_workers(bool is_early) {
   constexpr int64_t kSteps = 4;
   std::vector<std::vector<torch::Tensor>> results(2);
@@ -120,12 +124,15 @@ std::vector<std::vector<torch::Tensor>> train_two_workers(bool is_early) {
     for (int64_t step = 0; step < kSteps; ++step) {
       strategy.run([&](ReplicaContext& replica) {
         auto& own = optimizer[replica];
+        auto& net = *model[replica];
         const auto begin = [&](int64_t next) {
           own.zero_grad();
-          model[replica]->forward(rows_of_step(next, rank)).square().mean().backward();
+          torch::embedding(net.table, rows_of_step(next, rank), -1, false, true).square().mean().backward();
         };
         const bool is_ahead = is_early && rank == 0;
         if (!is_ahead || step == 0) begin(step);
+        const auto input = torch::linspace(-1, 1, 12).mul(step + rank + 1).sin().reshape({2, 6});
+        net.last(torch::tanh(net.first(input))).square().mean().backward();
         replica.apply_gradients(own);
         if (is_ahead && step + 1 < kSteps) begin(step + 1);
       });
