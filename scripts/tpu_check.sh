@@ -61,7 +61,7 @@ failed=()
 check() {
   local name=$1 code=0
   shift
-  say "$name: $*"
+  say "Checking: ${name//_/ }"
   "$@" >"$out/$name.log" 2>&1 || code=$?
   ((code == 0)) && return
   tail -n 5 "$out/$name.log" >&2
@@ -107,7 +107,7 @@ with socket.socket() as first, socket.socket() as second:
     first.bind(("127.0.0.1", 0)), second.bind(("127.0.0.1", 0))
     print(f"127.0.0.1:{first.getsockname()[1]},127.0.0.1:{second.getsockname()[1]}")')
   for worker in 0 1; do
-    TPU_VISIBLE_CHIPS=$worker "$bin/train_images" --strategy tpu --worker-hosts "$address" --task-index $worker --data generated \
+    TPU_VISIBLE_CHIPS=$worker "$bin/train_images" --strategy tpu --worker-hosts "$address" --task-index $worker --data generated --limit-train 640 --limit-test 64 \
       --model simple_cnn --epochs 10000 --run-dir "$out/worker_$worker" >"$out/worker_$worker.log" 2>&1 &
     pids+=($!)
   done
