@@ -72,7 +72,7 @@ TEST_F(CompareStrategiesProgram, TrainsOnThePluginsDeviceAndACpuTogether) {
   EXPECT_EQ(json["strategies"][3]["replica_weights"], "1,3");
   EXPECT_THAT(json["strategies"][3]["description"].get<std::string>(),
               HasSubstr("batches cut by weights 1 3"));
-  EXPECT_THAT(result.output,
+  EXPECT_THAT(result.out,
               HasSubstr("mirrored:cpu:0+testdevice:0@1+3 in the first round: MirroredStrategy with 2 "
                         "replicas on cpu:0 testdevice:0"));
   EXPECT_THAT(json["strategies"][4]["description"].get<std::string>(),
