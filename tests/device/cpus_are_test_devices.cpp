@@ -1,5 +1,5 @@
-// Linked with --wrap for logical_cpus(), this gives the suites of other folders test devices in the place of logical CPUs. So
-// they train on a device behind a plugin, and LibTorch's CPU stays the oracle.
+// Linked with --wrap for logical_cpus(), this gives the suites of other folders test devices in the place of
+// logical CPUs. So they train on a device behind a plugin, and LibTorch's CPU stays the oracle.
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/tests/device/test_device.h"
 
