@@ -193,7 +193,8 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
                     spelling, strategy.name));
   }
   const bool has_devices = !has_mesh && colon != std::string::npos && colon + 1 < stageless.size() &&
-                           std::isalpha(static_cast<unsigned char>(stageless[colon + 1])) != 0;
+                           std::isalpha(static_cast<unsigned char>(stageless[colon + 1])) != 0 &&
+                           stageless.find_first_of(":+", colon + 1) != std::string::npos;
   if ((has_devices || !strategy.replica_weights.empty()) && !takes_devices(strategy)) {
     throw UsageError(
         fmt::format("{}: expected devices or weights of replicas with mirrored or tpu, but got {}", spelling,
