@@ -79,6 +79,17 @@ TEST_F(CompareStrategiesProgram, TrainsOnThePluginsDeviceAndACpuTogether) {
               HasSubstr("TPUStrategy with 2 replicas"));
 }
 
+TEST_F(CompareStrategiesProgram, ShowsTheWeightsThatItMeasured) {
+  const auto result =
+      compare({"--strategies", "mirrored:cpu:0+testdevice:0@measured", "--data", "generated", "--limit-train",
+               "640", "--steps", "40", "--rounds", "1"},
+              {.variables = {{"LOCKSTEP_DEVICE_PLUGIN", TEST_DEVICE_PLUGIN}, {"TEST_DEVICE_SLOWDOWN", "4"}}});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const std::string description = results()["strategies"][0]["description"];
+  EXPECT_THAT(description, HasSubstr("batches cut by measured weights 0."));
+  EXPECT_THAT(result.out, HasSubstr(description));
+}
+
 TEST_F(CompareStrategiesProgram, SaysWhichDevicePluginCannotBeLoaded) {
   const auto result = compare({"--strategies", "default", "--data", "generated"},
                               {.variables = {{"LOCKSTEP_DEVICE_PLUGIN", folder_.path() + "/absent.so"}}});
