@@ -57,9 +57,8 @@ class TPUStrategy : public MultiWorkerMirroredStrategy {
     static_assert(
         sizeof...(Arguments) == static_cast<size_t>(-1),
         "TPUStrategy does not split a tensor over the devices of a replica, as LibTorch's operators compute "
-        "on one device. Make each of these devices a rank of a mesh, and cut layers along an axis of the "
-        "mesh "
-        "with parallelize()");
+        "on one device. Make each of these devices a rank of a mesh, and cut layers along its axes with the "
+        "function parallelize()");
     return {};
   }
 
