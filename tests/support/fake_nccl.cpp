@@ -1,6 +1,7 @@
 #include "lockstep/tests/support/fake_nccl.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
@@ -153,6 +154,10 @@ void FakeNccl::eagerConnectSingleDevice(at::Device) {
 
 c10::intrusive_ptr<c10d::Work> FakeNccl::launch(Call call) {
   call.work = c10::make_intrusive<Work>(getRank(), call.type);
+  if (const auto device = call.input.device(); !device.is_cpu()) {
+    call.launched = std::make_shared<c10::Event>(device.type());
+    call.launched->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
   world_->add_call(getRank(), call.text);
   MutexLock lock(mutex_);
   require(!ended_, "NCCL communicator was aborted");

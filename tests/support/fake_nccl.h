@@ -63,12 +63,12 @@ class FakeNcclWorld : public std::enable_shared_from_this<FakeNcclWorld> {
   std::atomic<int> alive_{0};
 };
 
-/// Mimics NCCL on CPU tensors. Launches return at once, and each rank's own thread (its stream) executes them
-/// in order. Ranks are matched by that order alone: if they call different collectives, the results are
-/// garbage, and if a rank is missing, the others wait until abort() or the timeout. Refuses cases that
-/// ProcessGroupNCCL refuses or computes wrongly: two ranks on one device (when connecting), several tensors a
-/// call, tensors that are not contiguous, complex or empty tensors, means of integers, lists of gathered
-/// tensors, and everything after abort(). Sums are made in rank order.
+/// Mimics NCCL on any device's tensors, in the host's memory. Launches return at once, and each rank's own
+/// thread (its stream) executes them in order. Ranks are matched by that order alone: if they call different
+/// collectives, the results are garbage, and if a rank is missing, the others wait until abort() or the
+/// timeout. Refuses cases that ProcessGroupNCCL refuses or computes wrongly: two ranks on one device (when
+/// connecting), several tensors a call, tensors that are not contiguous, complex or empty tensors, means of
+/// integers, lists of gathered tensors, and everything after abort(). Sums are made in rank order.
 class FakeNccl : public c10d::Backend {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, const BackendRequest& request);

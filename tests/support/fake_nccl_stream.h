@@ -3,6 +3,7 @@
 // Internals of the fake NCCL; only its own sources include them.
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
@@ -33,7 +34,8 @@ struct FakeNccl::Call {
   // Of an all-to-all, whose `input` is empty.
   std::vector<at::Tensor> inputs = {};
   std::vector<at::Tensor> outputs = {};
-  size_t rank = 0;  // of an all-to-all and a reduce-scatter
+  size_t rank = 0;                            // of an all-to-all and a reduce-scatter
+  std::shared_ptr<c10::Event> launched = {};  // the device's work before the launch; null for a CPU
 };
 
 class FakeNccl::Work : public c10d::Work {
@@ -96,8 +98,12 @@ class FakeCommunicator {
   std::vector<FakeNccl::Call> exchange(int rank, const FakeNccl::Call& call,
                                        std::chrono::steady_clock::time_point deadline) {
     FakeNccl::Call brought = call;
-    brought.input = call.input.clone();
-    for (auto& input : brought.inputs) input = input.clone();
+    if (call.launched) call.launched->synchronize();
+    const auto copied = [](const at::Tensor& tensor) {
+      return tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    };
+    brought.input = copied(call.input);
+    for (auto& input : brought.inputs) input = copied(input);
     MutexLock lock(mutex_);
     const auto self = static_cast<size_t>(rank);
     const size_t number = next_[self]++;

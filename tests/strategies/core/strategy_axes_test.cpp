@@ -35,6 +35,8 @@ std::vector<int> peers_of(const Mesh& mesh, int replica, size_t axis) {
 /// Calls each collective along each axis of the replica's mesh. Gloo takes no messages between workers.
 void expect_collectives_along_axes(ReplicaContext& replica, const Mesh& mesh, bool with_messages = true) {
   const int own = replica.replica_id();
+  const auto numbers = torch::dtype(torch::kDouble).device(replica.device());
+  const auto indices = torch::dtype(torch::kLong).device(replica.device());
   for (size_t i = 0; i < mesh.axes().size(); ++i) {
     ReplicaAxis& axis = replica.axis(mesh.axes()[i].name);
     const auto peers = peers_of(mesh, own, i);
@@ -44,28 +46,29 @@ void expect_collectives_along_axes(ReplicaContext& replica, const Mesh& mesh, bo
     ASSERT_EQ(peers.at(static_cast<size_t>(axis.index())), own);
     double sum = 0;
     for (const int peer : peers) sum += peer + 1;
-    const auto value = torch::full({3}, own + 1, torch::dtype(torch::kDouble).requires_grad(true));
+    const auto value = torch::full({3}, own + 1, numbers.requires_grad(true));
     const auto total = axis.all_reduce(ReduceOp::kSum, value);
     EXPECT_TRUE(total.eq(sum).all().item<bool>()) << total;
     total.sum().backward();  // an all-reduce of ones
     EXPECT_TRUE(value.grad().eq(static_cast<double>(size)).all().item<bool>());
     EXPECT_DOUBLE_EQ(axis.all_reduce(ReduceOp::kMean, value.detach())[0].item<double>(), sum / size);
-    const auto gathered = axis.all_gather(torch::full({1}, own, torch::kLong));
-    EXPECT_TRUE(torch::equal(gathered, torch::tensor(std::vector<int64_t>(peers.begin(), peers.end()))));
+    const auto gathered = axis.all_gather(torch::full({1}, own, indices));
+    EXPECT_TRUE(
+        torch::equal(gathered, torch::tensor(std::vector<int64_t>(peers.begin(), peers.end()), indices)));
     // Row r of the sum is that of all peers' rows r.
-    const auto rows = torch::arange(size * 2, torch::kDouble).reshape({size, 2}) * (own + 1);
+    const auto rows = torch::arange(size * 2, numbers).reshape({size, 2}) * (own + 1);
     const auto part = axis.reduce_scatter(ReduceOp::kSum, rows);
-    EXPECT_TRUE(torch::equal(part, (torch::arange(2, torch::kDouble) + 2 * axis.index()).unsqueeze(0) * sum));
-    const auto moved = axis.all_to_all(torch::full({size}, own, torch::kLong));
+    EXPECT_TRUE(torch::equal(part, (torch::arange(2, numbers) + 2 * axis.index()).unsqueeze(0) * sum));
+    const auto moved = axis.all_to_all(torch::full({size}, own, indices));
     EXPECT_TRUE(torch::equal(moved, gathered));
-    const auto copied = torch::full({2}, own, torch::kLong);
+    const auto copied = torch::full({2}, own, indices);
     axis.broadcast_(copied, static_cast<int>(size) - 1);
     EXPECT_EQ(copied[0].item<int64_t>(), peers.back());
     EXPECT_EQ(axis.sum_on_host(own + 1), static_cast<int64_t>(sum));
     if (size < 2 || !with_messages) continue;
     const int next = (axis.index() + 1) % axis.size();
     const int previous = (axis.index() + axis.size() - 1) % axis.size();
-    axis.send(torch::full({1}, own, torch::kLong), next);
+    axis.send(torch::full({1}, own, indices), next);
     EXPECT_EQ(axis.receive(previous, {1}, torch::kLong).item<int64_t>(),
               peers[static_cast<size_t>(previous)]);
   }
@@ -203,8 +206,9 @@ TEST(StrategyAxesTest, OverABackendReachTheReplicasOfAllWorkers) {
           set_up.options.mesh = mesh;
           set_up.options.cross_device_ops = std::make_shared<BackendAllReduce>("FakeNccl", world->factory());
           const int first = rank == 0 ? 0 : layout[0];
+          const auto devices = cpu_devices(4);
           for (int i = 0; i < layout[static_cast<size_t>(rank)]; ++i)
-            set_up.devices.push_back("cpu:" + std::to_string(first + i));
+            set_up.devices.push_back(devices[static_cast<size_t>(first + i)]);
         }));
     EXPECT_EQ(world->num_alive(), 0);
   }

@@ -47,7 +47,7 @@ class NetTraining {
   static void backward(ReplicaContext& replica, TanhNet& own, Optimizer& of_replica, int step) {
     of_replica.zero_grad();
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(10 * step + replica.replica_id()));
-    own(torch::randn({4, 6}, generator, torch::kDouble)).square().sum().backward();
+    own(torch::randn({4, 6}, generator, torch::kDouble).to(replica.device())).square().sum().backward();
   }
 
   double step(int number) {
@@ -115,8 +115,7 @@ TEST(StrategySharding, TrainsAsWithoutOverOneAxisOfAMesh) {
 
 TEST(StrategySharding, TrainsAsWithoutOverWorkers) {
   SgdTraining whole(4, 0, kMomentum);
-  std::vector<torch::Tensor> start;
-  for (const auto& parameter : whole.parameters(0)) start.push_back(parameter.detach().clone());
+  const std::vector<torch::Tensor> start = values_of(whole.parameters(0));
   for (int step = 0; step < 5; ++step) whole.step(step);
   const auto expected = whole.parameters(0);
   for (const auto& sharded :
@@ -178,7 +177,7 @@ TEST(StrategySharding, SeveralOptimizersAndAWeightThatIsUsedTwiceTrainAsWithout)
     const auto step = [](ReplicaContext& replica, TanhNet& own, Sgd& first, torch::optim::AdamW& second) {
       first.zero_grad();
       second.zero_grad();
-      auto x = torch::full({2, 6}, 0.3 + replica.replica_id(), torch::kDouble);
+      auto x = torch::full({2, 6}, 0.3 + replica.replica_id(), torch::kDouble).to(replica.device());
       for (int use = 0; use < 2; ++use) x = torch::tanh(own->first(x)).matmul(own->first->weight);
       own(x).square().sum().backward();
       replica.apply_gradients(second);

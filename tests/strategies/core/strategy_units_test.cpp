@@ -87,7 +87,7 @@ StrategyOptions options_of(const Mesh& mesh) {
 template <typename Net>
 torch::Tensor loss_of(const ReplicaContext& replica, Net& net, int step) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(10 * step + replica.replica_id()));
-  return net->forward(torch::randn({3, 6}, generator, torch::kDouble)).square().sum();
+  return net->forward(torch::randn({3, 6}, generator, torch::kDouble).to(replica.device())).square().sum();
 }
 
 using AdamW = torch::optim::AdamW;
@@ -122,8 +122,7 @@ Trained trained_whole(int replicas, int steps) {
   Trained trained;
   for (int step = 0; step < steps; ++step)
     trained.norms.push_back(strategy.run(train_step<WholeNet>, model, adam, step)[0].item<double>());
-  for (const auto& parameter : model.primary()->parameters())
-    trained.parameters.push_back(parameter.detach().clone());
+  trained.parameters = values_of(model.primary()->parameters());
   return trained;
 }
 

@@ -27,8 +27,8 @@ constexpr int kSteps = 3;
 /// the recomputed parts include.
 std::vector<torch::Tensor> trained(Recomputes recomputes) {
   torch::manual_seed(8);
-  MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.intra_op_threads = 1,
-                                                 .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128}});
+  MirroredStrategy strategy(
+      cpu_devices(2), {.intra_op_threads = 1, .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 128}});
   auto model = strategy.scope([&](ReplicaContext&) { return StackOfBlocks(recomputes); });
   auto optimizer = strategy.scope(
       [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.01); });
@@ -39,7 +39,7 @@ std::vector<torch::Tensor> trained(Recomputes recomputes) {
       const auto y = stack->forward(x + replica.all_reduce(ReduceOp::kMean, x).tanh());
       return replica.reduce_scatter(ReduceOp::kSum, replica.all_gather(y.sin(), 0), 0);
     };
-    auto x = inputs[replica.replica_id()];
+    auto x = inputs[replica.replica_id()].to(replica.device());
     std::this_thread::sleep_for(std::chrono::milliseconds(replica.replica_id()));
     for (int i = 0; i < 2; ++i) x = recomputes == Recomputes::kNothing ? mixed(x) : recompute(mixed, x);
     // Small, since a chaotic training would magnify rounding.
@@ -53,9 +53,9 @@ std::vector<torch::Tensor> trained(Recomputes recomputes) {
     results.insert(results.end(), values.local_values().begin(), values.local_values().end());
   }
   for (const auto& replica : model.local_values()) {
-    for (const auto& parameter : replica->parameters()) results.push_back(parameter.detach());
+    for (const auto& parameter : replica->parameters()) results.push_back(parameter);
   }
-  return results;
+  return values_of(results);
 }
 
 TEST(RecomputeReplicasTest, TrainsAsPlainExecutionWithDropoutAndCollectivesInTheFunction) {
@@ -110,12 +110,13 @@ TEST(RecomputeReplicasTest, EachGradientLeavesOnceAndDuringBackward) {
 TEST(RecomputeReplicasTest, HeldGradientsAddUp) {
   const auto train = [](bool recomputes) {
     torch::manual_seed(8);
-    MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.intra_op_threads = 1});
+    MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
     auto model = strategy.scope([](ReplicaContext&) { return StackOfBlocks(); });
     auto optimizer = strategy.scope(
         [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.05); });
-    const auto x = torch::randn({5, 4}, torch::kDouble);
+    const auto inputs = torch::randn({5, 4}, torch::kDouble);
     const auto step = [&](ReplicaContext& replica, StackOfBlocks& stack, torch::optim::SGD& sgd) {
+      const auto x = inputs.to(replica.device());
       if (recomputes) stack->recomputes = Recomputes::kEachBlock;
       sgd.zero_grad();
       {

@@ -64,7 +64,7 @@ void with_backup_of_units(const BackupOptions& options, const Function& function
         [&](ReplicaContext& replica) { return FusedAdam(model[replica]->parameters(), 1e-3); });
     strategy.run(
         [](ReplicaContext& replica, ShardedSequential& net, FusedAdam& adam) {
-          net->forward(torch::ones({2, kWidthOfBackup})).sum().backward();
+          net->forward(torch::ones({2, kWidthOfBackup}).to(replica.device())).sum().backward();
           replica.apply_gradients(adam);
         },
         model, optimizer);

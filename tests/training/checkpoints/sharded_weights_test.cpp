@@ -33,7 +33,7 @@ NamedTensors weights_without_sharding(int replicas) {
     for (const auto& [name, tensor] : weights) {
       if (name != "first.norm.running_mean") continue;
       auto mean = torch::zeros_like(tensor);
-      for (const auto& model : models) mean += model->named_buffers()["first.norm.running_mean"];
+      for (const auto& model : models) mean += model->named_buffers()["first.norm.running_mean"].cpu();
       EXPECT_TRUE(torch::allclose(tensor, mean / replicas, 0, 1e-15));
     }
   });

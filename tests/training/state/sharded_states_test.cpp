@@ -125,7 +125,10 @@ class Training {
             auto generator =
                 at::detail::createCPUGenerator(static_cast<uint64_t>(100 * now + replica.replica_id()));
             own.zero_grad();
-            net->forward(torch::randn({2, 3, 4, 4}, generator)).square().sum().backward();
+            net->forward(torch::randn({2, 3, 4, 4}, generator).to(replica.device()))
+                .square()
+                .sum()
+                .backward();
             replica.apply_gradients(own);
           },
           *model, *optimizer, step);
@@ -138,7 +141,7 @@ class Training {
     const auto snapshot = state.snapshot({});
     for (const char* key : {"model", "optimizers"}) {
       visit_tensors(*snapshot.find(key), [&](const std::string& name, const torch::Tensor& tensor) {
-        all.emplace_back(std::string(key) + "." + name, tensor.clone());
+        all.emplace_back(std::string(key) + "." + name, tensor.cpu().clone());
       });
     }
     return all;

@@ -119,11 +119,11 @@ class ShardedFit {
                         .epochs_done = epochs_done});
   }
 
-  /// Copies of whole parameters and combined buffers, on worker 0 and on no other.
+  /// Copies on the CPU of whole parameters and combined buffers, on worker 0 and on no other.
   NamedTensors weights() {
     NamedTensors copies;
     for (const auto& [name, tensor] : whole_state_dict(strategy, trainer.model()))
-      copies.emplace_back(name, tensor.clone());
+      copies.emplace_back(name, tensor.cpu().clone());
     return copies;
   }
 
