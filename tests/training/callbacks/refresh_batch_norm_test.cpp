@@ -95,8 +95,9 @@ std::pair<torch::Tensor, torch::Tensor> statistics_of(const std::vector<torch::T
 template <typename Norm>
 void expect_statistics(const NormNet<Norm>& net, const std::vector<torch::Tensor>& shards) {
   const auto [mean, variance] = statistics_of(shards);
-  EXPECT_TRUE(torch::allclose(net->norm->running_mean, mean, 1e-5, 1e-6)) << net->norm->running_mean << mean;
-  EXPECT_TRUE(torch::allclose(net->norm->running_var, variance, 1e-5, 1e-6))
+  EXPECT_TRUE(torch::allclose(net->norm->running_mean.cpu(), mean, 1e-5, 1e-6))
+      << net->norm->running_mean << mean;
+  EXPECT_TRUE(torch::allclose(net->norm->running_var.cpu(), variance, 1e-5, 1e-6))
       << net->norm->running_var << variance;
 }
 
@@ -129,7 +130,7 @@ TEST(RefreshBatchNorm, KeepsWhatALayerWithoutMomentumHad) {
 }
 
 TEST(RefreshBatchNorm, MeasuresTheShardsOfEachReplica) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   const auto data = drifting_examples();
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
   refresh_once(strategy, model, drifting_batches(strategy, data));
@@ -143,7 +144,7 @@ TEST(RefreshBatchNorm, MeasuresTheShardsOfEachReplica) {
 }
 
 TEST(RefreshBatchNorm, MeasuresTheGlobalBatchWithSyncBatchNormAndEmptyShards) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1", "cpu:2"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(3), {.intra_op_threads = 1});
   Example data = drifting_examples();
   data = {data.data.slice(0, 0, 10), data.target.slice(0, 0, 10)};
   auto model = make_norm_net<SyncBatchNorm>(strategy, 0.1);
@@ -153,7 +154,7 @@ TEST(RefreshBatchNorm, MeasuresTheGlobalBatchWithSyncBatchNormAndEmptyShards) {
 }
 
 TEST(RefreshBatchNorm, LeavesOutEmptyShards) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1", "cpu:2"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(3), {.intra_op_threads = 1});
   Example data = drifting_examples();
   data = {data.data.slice(0, 0, 12), data.target.slice(0, 0, 12)};
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);

@@ -56,7 +56,7 @@ struct Loop {
 };
 
 TEST(MetricsInState, ARunThatResumesWithinAnEpochKeepsCountingOnAnyNumberOfReplicas) {
-  OneDeviceStrategy one("cpu:0");
+  OneDeviceStrategy one(cpu_devices(1)[0]);
   Loop whole(one);
   for (int step = 0; step < 4; ++step) whole.step(step);
 
@@ -78,7 +78,7 @@ TEST(MetricsInState, ARunThatResumesWithinAnEpochKeepsCountingOnAnyNumberOfRepli
 }
 
 TEST(MetricsInState, WorkersSaveAndResumeTogether) {
-  OneDeviceStrategy one("cpu:0");
+  OneDeviceStrategy one(cpu_devices(1)[0]);
   Loop whole(one);
   for (int step = 0; step < 2; ++step) whole.step(step);
   const TemporaryFolder folder;
@@ -100,7 +100,7 @@ TEST(MetricsInState, WorkersSaveAndResumeTogether) {
 TEST(MetricsInState, StartFrom0IfTheFileHasNone) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  OneDeviceStrategy strategy("cpu:0");
+  OneDeviceStrategy strategy(cpu_devices(1)[0]);
   Loop loop(strategy);
   TrainingState without(strategy);
   without.add_model(loop.model);
@@ -113,7 +113,7 @@ TEST(MetricsInState, StartFrom0IfTheFileHasNone) {
 TEST(MetricsInState, OtherMetricsThanInTheFileAreRefusedByName) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  OneDeviceStrategy strategy("cpu:0");
+  OneDeviceStrategy strategy(cpu_devices(1)[0]);
   Loop loop(strategy);
   loop.state.save(path, {});
   TrainingState other(strategy);
