@@ -125,8 +125,8 @@ TEST(RefreshBatchNorm, KeepsWhatALayerWithoutMomentumHad) {
   DefaultStrategy strategy;
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.0);
   refresh_once(strategy, model, drifting_batches(strategy, drifting_examples()));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_var, torch::full({kNormFeatures}, 456.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_var.cpu(), torch::full({kNormFeatures}, 456.0F)));
 }
 
 TEST(RefreshBatchNorm, MeasuresTheShardsOfEachReplica) {
@@ -168,7 +168,7 @@ TEST(RefreshBatchNorm, LeavesLayersInEvaluationModeAlone) {
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
   model.primary()->norm->eval();
   refresh_once(strategy, model, drifting_batches(strategy, drifting_examples()));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
   EXPECT_FALSE(model.primary()->norm->is_training());
   EXPECT_TRUE(model.primary()->dropout->is_training());
 }
@@ -179,7 +179,7 @@ TEST(RefreshBatchNorm, RestoresModesAndStatisticsAfterAnError) {
   model.primary()->fails = true;
   EXPECT_THROW(refresh_once(strategy, model, drifting_batches(strategy, drifting_examples())),
                std::runtime_error);
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
   EXPECT_EQ(model.primary()->norm->num_batches_tracked.item<int64_t>(), 9);
   EXPECT_TRUE(model.primary()->is_training());
   EXPECT_TRUE(model.primary()->dropout->is_training());
@@ -215,7 +215,8 @@ FittedNorm fit_norm_net(bool refreshes) {
       trainer.fit(drifting_batches(strategy, data),
                   {.epochs = 3, .validation = drifting_batches(strategy, data), .callbacks = callbacks});
   const auto& net = trainer.model().primary();
-  return {net->parameters(), net->norm->running_mean, history.epochs.back().find("validation_loss").value()};
+  return {net->parameters(), net->norm->running_mean.cpu(),
+          history.epochs.back().find("validation_loss").value()};
 }
 
 // Dropout draws random numbers, so it would differ if the callback drew any.

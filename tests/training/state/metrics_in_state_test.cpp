@@ -42,8 +42,9 @@ struct Loop {
           const auto scores = torch::rand({6}, generator);
           const auto targets = torch::tensor({0, 1, 1, 0, 1, 0});
           const auto own = torch::arange(replica.replica_id(), 6, replica.num_replicas());
-          mean.update(scores.index_select(0, own));
-          curve.update(scores.index_select(0, own), targets.index_select(0, own));
+          const auto own_scores = scores.index_select(0, own).to(replica.device());
+          mean.update(own_scores);
+          curve.update(own_scores, targets.index_select(0, own).to(replica.device()));
         },
         loss, auc, number);
   }

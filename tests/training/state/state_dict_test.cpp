@@ -178,7 +178,7 @@ TEST(StateDictTest, LoadsIntoEveryReplica) {
   EXPECT_THAT(load_state_dict(model, state).describe(), IsEmpty());
   for (const auto& replica : model.local_values()) {
     for (auto& [name, tensor] : state_dict(*replica))
-      EXPECT_TRUE(torch::equal(tensor.cpu(), state_tensor(state, name))) << name;
+      EXPECT_TRUE(torch::equal(tensor.cpu(), state_tensor(state, name).cpu())) << name;
   }
 }
 
