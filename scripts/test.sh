@@ -3,7 +3,8 @@
 #
 # Installs missing packages, builds Lockstep and runs its tests:
 #   - all tests and the source checks, in the release build
-#   - tests of the runtime, parameter servers, strategies and GPUs, under ThreadSanitizer
+#   - tests of the runtime, parameter servers, strategies, GPUs and other devices, under
+#     ThreadSanitizer
 #   - unit tests, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   - a few seconds of fuzzing for each parser
 #
@@ -26,7 +27,7 @@ for argument in "$@"; do
   esac
 done
 # shellcheck disable=SC2034  # used by name below
-readonly tests_of_tsan=(runtime parameter_server strategies gpu)
+readonly tests_of_tsan=(runtime parameter_server strategies gpu device)
 # shellcheck disable=SC2034
 readonly tests_of_asan=(runtime parameter_server strategies gpu training models datasets custom_strategy)
 

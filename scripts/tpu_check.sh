@@ -61,7 +61,7 @@ failed=()
 check() {
   local name=$1 code=0
   shift
-  say "$name: $*"
+  say "Checking: ${name//_/ }"
   "$@" >"$out/$name.log" 2>&1 || code=$?
   ((code == 0)) && return
   tail -n 5 "$out/$name.log" >&2
@@ -73,7 +73,8 @@ count=$(env TPU_VISIBLE_CHIPS='' "$bin/train_images" --list-devices | tail -n 1)
 # A process of torch_tpu has one device, so that its own count says nothing.
 if [[ ! $plugin ]]; then
   check device "$bin/check_torch_tpu"
-  chips=$(grep -l 0x1ae0 /sys/bus/pci/devices/*/vendor 2>/dev/null | wc -l)
+  # Google's PCI devices; numbers of devices that turn out to be missing fail below.
+  chips=$({ grep -l 0x1ae0 /sys/bus/pci/devices/*/vendor 2>/dev/null || true; } | wc -l)
 else
   chips=${BASH_REMATCH[1]}
 fi
@@ -107,16 +108,23 @@ with socket.socket() as first, socket.socket() as second:
     first.bind(("127.0.0.1", 0)), second.bind(("127.0.0.1", 0))
     print(f"127.0.0.1:{first.getsockname()[1]},127.0.0.1:{second.getsockname()[1]}")')
   for worker in 0 1; do
-    TPU_VISIBLE_CHIPS=$worker "$bin/train_images" --strategy tpu --worker-hosts "$address" --task-index $worker --data generated \
-      --model simple_cnn --epochs 10000 --run-dir "$out/worker_$worker" >"$out/worker_$worker.log" 2>&1 &
+    TPU_VISIBLE_CHIPS=$worker "$bin/train_images" --strategy tpu --worker-hosts "$address" --task-index $worker --data generated --limit-train 640 --limit-test 64 \
+      --model simple_cnn --epochs 10000 --communication-timeout 120 --run-dir "$out/worker_$worker" >"$out/worker_$worker.log" 2>&1 &
     pids+=($!)
   done
   for ((waited = 0; waited < 300; ++waited)); do
     grep -q 'epoch 2' "$out/worker_0.log" && break
+    kill -0 "${pids[@]}" 2>/dev/null || break
     sleep 1
   done
+  if ! grep -q 'epoch 2' "$out/worker_0.log"; then
+    kill -KILL "${pids[@]}" 2>/dev/null || true
+    tail -n 3 "$out"/worker_?.log
+    echo "expected two workers that train, but after $waited s worker 0 is not in its second epoch" && return 1
+  fi
   kill -KILL "${pids[1]}"
   wait "${pids[0]}" || code=$?
+  wait "${pids[1]}" 2>/dev/null || true
   tail -n 3 "$out/worker_0.log"
   ((code == 5)) || { echo "expected exit code 5 of worker 0, but got $code" && return 1; }
 }

@@ -45,11 +45,11 @@ struct MadeStrategy {
 
 /// Makes a strategy by name. `auto` picks the first that applies:
 /// - parameter_server if the request or the environment gives a cluster with ps tasks;
-/// - tpu if it gives another cluster, and the process has a plugin whose devices are called tpu;
+/// - tpu for another cluster, if no devices are named, and accelerator() is a plugin with devices called tpu;
 /// - multi_worker if it gives another cluster;
 /// - mirrored for several devices or several replicas on a device;
 /// - one_device for one device;
-/// - tpu if the process has a plugin whose devices are called tpu;
+/// - tpu if accelerator() is a plugin whose devices are called tpu;
 /// - mirrored if there are GPUs or devices of another accelerator;
 /// - default.
 /// multi_worker and tpu block until all workers have joined, parameter_server until all servers were reached.

@@ -70,8 +70,8 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
       strategy, is_recorded,
       {.run_dir = options.run_dir, .backup_dir = options.backup_dir, .resume = options.resume},
       line.options.run_dir);
-  decide_strategy(strategy, has_servers(strategy) ? "parameter_server" : strategy_of_workers(strategy), line.options,
-                  line.origins);
+  decide_strategy(strategy, has_servers(strategy) ? "parameter_server" : strategy_of_workers(strategy),
+                  line.options, line.origins);
   const ClickData data = open_click_data(options, is_chief ? log_of_ctr : nullptr);
   CtrTraining training(strategy, options, data);
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();

@@ -11,6 +11,7 @@
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep {
 namespace {
@@ -60,8 +61,8 @@ enum class Memory { kDevice, kHost, kEither };
 
 /// A failed device reports its failure whenever it is asked.
 bool has_failed(const LogicalDevice& device) {
-  if (device.is_cpu()) return false;
   try {
+    if (device.is_cpu() || !device_traits(device.type).has_stream_queries) return false;
     current_stream(device.torch_device()).query();
     return false;
   } catch (const c10::Error&) {

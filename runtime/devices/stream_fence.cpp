@@ -19,7 +19,7 @@ void StreamFence::record(const std::vector<at::Tensor>& tensors) {
 
 void StreamFence::record(const c10::Stream& stream) {
   if (!device_traits(stream.device_type()).has_events) {
-    stream.synchronize();  // nobody has to wait for work that is done
+    synchronize_stream(stream);  // nobody has to wait for work that is done
     return;
   }
   c10::Event event(stream.device_type());

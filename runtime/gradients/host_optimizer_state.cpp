@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/devices/pinned_memory.h"
 #include "lockstep/runtime/gradients/state_slice.h"
 
@@ -125,7 +126,7 @@ std::vector<HostOptimizerState::Place> HostOptimizerState::copy_to_host(torch::o
         devices.push_back(parameter.device());
     }
   }
-  for (const auto& device : devices) current_stream(device).synchronize();
+  for (const auto& device : devices) synchronize_stream(current_stream(device));
   for (const auto& [group, index, parameter, copy] : places) {
     copy->value.mutable_grad() = copy->gradient;
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());

@@ -118,6 +118,8 @@ void Strategy::describe_run(Fingerprint& fingerprint, const std::optional<BatchS
   fingerprint.add(at::autocast::is_autocast_enabled(device_type));
   fingerprint.add(static_cast<int8_t>(at::autocast::get_autocast_dtype(device_type)));
   for (const auto& state : core_->states) fingerprint.add(state.accumulations);
+  // Replays could not be measured, and batches change their sizes.
+  if (core_->measured_weights) fingerprint.add_unsettled();
   const auto& context = at::globalContext();
   for (const bool flag :
        {context.deterministicAlgorithms(), context.userEnabledCuDNN(), context.benchmarkCuDNN(),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "lockstep/runtime/backends/internal/grouped_channel.h"
 #include "lockstep/runtime/backends/local_backend.h"
@@ -160,8 +161,10 @@ std::shared_ptr<BatchShares> checked_shares(const StrategyConfig& config, const 
   }
   const auto& values = weights.values();
   if (values.empty()) return nullptr;
-  const bool are_positive = std::all_of(values.begin(), values.end(),
-                                        [](double value) { return value > 0 && std::isfinite(value); });
+  // An infinite sum would leave nothing to divide by.
+  const bool are_positive =
+      std::all_of(values.begin(), values.end(), [](double value) { return value > 0; }) &&
+      std::isfinite(std::accumulate(values.begin(), values.end(), 0.0));
   if (!are_positive || static_cast<int>(values.size()) != mesh.num_replicas()) {
     throw InvalidArgument(c10::str(
         "[", config.name, "] expected positive replica_weights, one for each of the ", mesh.num_replicas(),

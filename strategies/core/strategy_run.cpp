@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/base/internal/call_at_once.h"
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/graphs/graph_recording.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
@@ -103,11 +104,11 @@ void Strategy::Core::warn_without_gradients(const torch::optim::Optimizer& optim
 void Strategy::Core::note_gradients(int local) {
   const ReplicaState& state = states[static_cast<size_t>(local)];
   // The host is far ahead of an accelerator.
-  if (state.device.is_accelerator()) current_stream(state.device.torch_device()).synchronize();
+  if (state.device.is_accelerator()) synchronize_stream(current_stream(state.device.torch_device()));
   measured_weights->note_gradients(local, MeasuredWeights::Clock::now(), state.waits.seconds());
 }
 
-void Strategy::Core::note_times(const BatchSizes& sizes) {
+void Strategy::Core::note_times(const std::optional<BatchSizes>& sizes) {
   if (!measured_weights) return;
   measured_weights->end_run(sizes);
   if (!measured_weights->is_measuring()) measured_weights.reset();
@@ -176,7 +177,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     failure.record(-1, std::current_exception());
   }
   if (!failure.happened()) {
-    if (sizes) core.note_times(*sizes);
+    core.note_times(sizes);
     if (sizes && sizes->is_repeated && core.num_steps(optimizers) > steps_before) {
       core.warnings->warn(
           UsageMistake::kSameOrder,
@@ -222,7 +223,9 @@ void Strategy::reduce_gradients(ReplicaContext& replica, torch::optim::Optimizer
   const auto group = optimizer_group(optimizer);
   group->check_parameters(replica.local_replica_id());
   const int local = replica.local_replica_id();
-  const WaitClock::Wait wait(core_->states[static_cast<size_t>(local)].waits);
+  auto& state = core_->states[static_cast<size_t>(local)];
+  if (core_->measured_weights && state.recording == nullptr) core_->note_gradients(local);
+  const WaitClock::Wait wait(state.waits);
   if (auto* reducer = group->reducer(local)) {
     reducer->finish();
     reducer->gather();

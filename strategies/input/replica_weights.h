@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// How a global batch is divided among replicas: in equal pieces, in proportion to given numbers, or in
-/// proportion to the speeds that the strategy measures in the first steps. Results do not depend on it but
-/// for rounding, as gradients are sums over the global batch.
+/// How a global batch is divided among replicas: in equal pieces, or in proportion to given numbers or
+/// measured speeds. Sums of gradients do not depend on it but for rounding, if the loss is scaled by the
+/// global batch size; normalisation of a shard's own batch and random operators do.
 ///
 /// Example:
 ///
@@ -23,10 +23,10 @@ class ReplicaWeights {
   ReplicaWeights(std::initializer_list<double> values) : values_(values) {}
   explicit ReplicaWeights(std::vector<double> values) : values_(std::move(values)) {}
 
-  /// Divides equally at first. The strategy then measures how long each replica computes until it has the
-  /// gradients of its part, and gives each a part for which all need the same time. It repeats that a few
-  /// times within the first thirty steps or so, and keeps the last division. A step that it measures waits
-  /// for the device.
+  /// Divides equally at first. The strategy then measures how long each replica computes its gradients, not
+  /// counting the host's waits, and gives each a part for which all need the same time. It repeats that in at
+  /// most 60 steps, which wait for their devices and become no graphs, and keeps the last division. Waits of
+  /// an accelerator within forward and backward, such as those of SyncBatchNorm, count as computing.
   static ReplicaWeights measured() {
     ReplicaWeights weights;
     weights.are_measured_ = true;

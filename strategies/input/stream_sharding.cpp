@@ -18,6 +18,13 @@ std::vector<std::string> describe_stream(const DistributeStreamOptions& options)
   return lines;
 }
 
+/// Returns the number of examples of the worker's replicas.
+int64_t share_by_weights(int64_t size, const InputPlacement& placement) {
+  const auto bounds = placement.cut(size);
+  const auto first = static_cast<size_t>(placement.first_local_replica());
+  return bounds[first + static_cast<size_t>(placement.num_local_replicas())] - bounds[first];
+}
+
 /// Throws on all workers if one of them would get no examples.
 void check_shares(int64_t here, const DistributeStreamOptions& options, const InputPlacement& placement) {
   const auto shares = placement.gather ? placement.gather(here) : std::vector{here};
@@ -55,8 +62,10 @@ StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const 
   context.input_pipeline_id = placement.worker;
   if (policy == AutoShardPolicy::kFile)
     context.files = files_of_worker(options.files, placement.worker, placement.num_workers);
-  context.batch_size = share_of_global_batch(size, placement.first_local_replica(),
-                                             placement.num_local_replicas(), placement.num_replicas);
+  context.batch_size = placement.shares
+                           ? share_by_weights(size, placement)
+                           : share_of_global_batch(size, placement.first_local_replica(),
+                                                   placement.num_local_replicas(), placement.num_replicas);
   check_shares(context.batch_size, options, placement);
   return share;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/runtime/cluster/internal/job_secret.h"
 #include "lockstep/runtime/cluster/internal/master_address.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
@@ -29,7 +30,14 @@ using Resolver = std::shared_ptr<const ClusterResolver>;
 /// all workers then: CUDA's variable hides the others. Plugins have variables of their own, and some show a
 /// process one device only.
 bool shows_own_device(const LogicalDevice& device) {
-  return !device.is_cuda() || c10::utils::get_env("CUDA_VISIBLE_DEVICES");
+  if (device.is_cuda()) return c10::utils::get_env("CUDA_VISIBLE_DEVICES").has_value();
+  return device.type == c10::DeviceType::PrivateUse1;
+}
+
+std::string exact_numbers(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += exact_number(value) + " ";
+  return text;
 }
 
 std::string cluster_text(const ClusterSpec& spec) {
@@ -90,7 +98,7 @@ std::shared_ptr<WorkerGroup> join_workers(const ClusterResolver& resolver, const
                                       options.sharding.host_optimizer_state ? " on the host" : "")},
                 {"replica weights", options.replica_weights.are_measured()
                                         ? std::string("measured")
-                                        : c10::Join(" ", options.replica_weights.values())},
+                                        : exact_numbers(options.replica_weights.values())},
                 {"communication",
                  c10::str(config.cross_device_ops ? config.cross_device_ops->name()
                                                   : communication_name(options.communication.implementation),

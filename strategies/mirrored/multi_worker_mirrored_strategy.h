@@ -38,7 +38,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
   /// A null `resolver` uses the cluster that resolve_cluster() finds in the environment; without a cluster,
   /// this process is the only worker. Devices are spelled as for MirroredStrategy. If none are given, this
   /// process takes its share of the machine's accelerators, or one logical CPU if there is none. With several
-  /// local workers, the share is the device of the process's local rank, and there must be one for each.
+  /// local workers, it is the device of the local rank, or the only one that a launcher shows to the process.
   ///
   /// Blocks until all workers have joined. Throws as MirroredStrategy, ClusterError, and InvalidArgument for
   /// a ps task and for several workers without a secret (ClusterOptions::token) that are not on loopback.

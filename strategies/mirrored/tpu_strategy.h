@@ -56,9 +56,9 @@ class TPUStrategy : public MultiWorkerMirroredStrategy {
   torch::Tensor split_to_logical_devices(Arguments&&...) const {
     static_assert(
         sizeof...(Arguments) == static_cast<size_t>(-1),
-        "TPUStrategy does not split a tensor over the devices of a replica: LibTorch's operators compute on "
-        "one "
-        "device. Make each device a rank of a mesh, and split layers over its axes with parallelize()");
+        "TPUStrategy does not split a tensor over the devices of a replica, as LibTorch's operators compute "
+        "on one device. Make each of these devices a rank of a mesh, and cut layers along its axes with the "
+        "function parallelize()");
     return {};
   }
 

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <iostream>
 
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/strategies/nn/sync_batch_norm.h"
 #include "lockstep/tests/device/test_device_test_support.h"
 #include "lockstep/tests/support/message_of.h"
@@ -188,6 +191,52 @@ TEST_F(MixedDevices, MeasuredWeightsGiveASlowDeviceLessAndEqualTheCpu) {
   EXPECT_GT(weights[0], 2 * weights[1]) << "the device is at least eight times as slow as the CPU";
   MirroredStrategy one({"cpu:0"}, {.intra_op_threads = 1});
   EXPECT_LE(largest_difference(values, trained(one)), kExact);
+}
+
+/// Trains on devices without the abilities that plugins need not have. Returns what went wrong.
+std::string trained_without_abilities() {
+  test_device::lack_abilities();
+  const DeviceTraits& traits = device_traits(c10::DeviceType::PrivateUse1);
+  if (traits.has_stream_pool || traits.has_events || traits.has_stream_queries || traits.has_stream_waits ||
+      traits.has_pinned_memory)
+    return "an ability was found that the backend refuses";
+  const auto expected = alone();
+  for (const std::vector<std::string>& devices :
+       {std::vector<std::string>{"testdevice:0", "testdevice:1"}, {"cpu:0", "testdevice:2"}}) {
+    if (largest_difference(trained_over<TanhNet>(devices, {.replica_weights = ReplicaWeights::measured()}),
+                           expected) > kExact)
+      return "it trained something else on " + devices[0] + " and " + devices[1];
+  }
+  MirroredStrategy strategy({"testdevice:3"});
+  const auto where =
+      strategy.run([](ReplicaContext&) { return torch::zeros({1}, torch::kPrivateUse1).device().str(); });
+  if (where.local_values()[0] != "testdevice:3")
+    return "a replica's current device is " + where.local_values()[0];
+  // A caller's mistake is no failure of the device, which cannot be asked.
+  try {
+    strategy.run([](ReplicaContext& replica) { torch::ones({2}, replica.device()).view({3}); });
+  } catch (const DeviceFailure& failure) {
+    return failure.what();
+  } catch (const c10::Error&) {
+    return test_device::races().empty() ? "" : test_device::races()[0];
+  }
+  return "a wrong view was accepted";
+}
+
+TEST_F(MixedDevices, TrainOnABackendThatLacksWhatPluginsNeedNotHave) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // abilities are asked for once a process
+  EXPECT_EXIT(
+      {
+        std::string wrong = "an exception";
+        try {
+          wrong = trained_without_abilities();
+        } catch (const std::exception& error) {
+          wrong += std::string(": ") + error.what();
+        }
+        std::cerr << "wrong: '" << wrong << "'\n";
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "wrong: ''");
 }
 
 TEST_F(MixedDevices, AFailingDeviceIsNamedAndTheCpuReleased) {

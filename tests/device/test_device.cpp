@@ -29,6 +29,7 @@ struct SharedState {
 std::array<SharedState, kMaxDevices> states;
 std::atomic<int> count_of_devices{4};
 std::atomic<bool> is_count_known{false};
+std::atomic<bool> lacks{false};
 // Per thread and device; negative after a sleep that took too long.
 thread_local std::array<SteadyClock::duration, kMaxDevices> owed_times{};
 
@@ -144,6 +145,14 @@ void slow_down(int device, double factor) {
   TORCH_CHECK(factor >= 1 && std::isfinite(factor), "[test_device] expected a factor of 1 or more, but got ",
               factor);
   state_of(device).slowdown = factor;
+}
+
+void lack_abilities() {
+  lacks = true;
+}
+
+void check_has(const char* ability) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!lacks, "[test_device] this backend has no ", ability);
 }
 
 std::vector<std::string> races() {

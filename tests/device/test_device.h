@@ -54,6 +54,10 @@ void repair(int device);
 /// Returns how many operators `device` has begun since the program started.
 int64_t operators_begun(int device);
 
+/// From now on the backend refuses what plugins need not have: streams from a pool, events, queries of
+/// streams and waits for one stream, and pinned memory. Call it before the first use of a device.
+void lack_abilities();
+
 /// From now on each operator takes `factor` times as long on `device`: the thread that calls it sleeps for
 /// the rest of the time. Sleeps of less than a millisecond are made up later, at the latest when the host
 /// waits for the device. Throws c10::Error if `factor` is less than 1. The variable TEST_DEVICE_SLOWDOWN has

@@ -57,6 +57,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, existing(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    check_has("pool of streams");
     static std::array<std::atomic<int64_t>, kMaxDevices> next{};
     device = used(device);
     return c10::Stream(c10::Stream::UNSAFE, device,
@@ -73,12 +74,14 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream& stream) const override {
+    check_has("queries of streams");
     check_device(stream.device_index());
     settle_time(stream.device_index());
     order().learn_on_host(order().record(name_of(stream)));
     return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    check_has("waits for one stream");
     check_device(stream.device_index());
     wait_on_host(name_of(stream), "a stream");
   }
@@ -92,6 +95,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
+    check_has("events");
     const int device = used(stream.device()).index();
     settle_time(device);
     if (*event == nullptr) *event = new Event;

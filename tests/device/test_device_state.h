@@ -36,6 +36,8 @@ StreamName name_of(const c10::Stream& stream);
 /// Returns `device` with an index, which is the current device's if it has none. Throws c10::Error if there
 /// is no such device.
 c10::Device existing(c10::Device device);
+/// Throws c10::NotImplementedError after lack_abilities().
+void check_has(const char* ability);
 /// Throws c10::AcceleratorError if `device` was lost.
 void check_device(int device);
 /// Whether memory, a stream or an operator of `device` has been used.

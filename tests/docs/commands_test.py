@@ -52,7 +52,7 @@ QUICK = {
     "planning_order_benchmark": {"--first": "2", "--cases": "1", "--layouts": "3", "--steps": "1"},
 }
 # Only lowered.
-LONGEST = {"train_images": {"--steps-per-epoch": "2"}}
+LONGEST = {"train_images": {"--steps-per-epoch": "2"}, "compare_strategies": {"--warmup-steps": "1"}}
 
 WRAPPER = """#!{python}
 import os, sys

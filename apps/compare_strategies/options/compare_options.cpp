@@ -161,7 +161,13 @@ std::vector<std::string> joined_by_plus(const std::string& text) {
 std::string without_weights(const std::string& text, ComparedStrategy& strategy) {
   const auto at = text.find('@');
   if (at == std::string::npos) return text;
-  strategy.replica_weights = fmt::format("{}", fmt::join(joined_by_plus(text.substr(at + 1)), ","));
+  const auto weights = joined_by_plus(text.substr(at + 1));
+  if (std::find(weights.begin(), weights.end(), "") != weights.end()) {
+    throw UsageError(
+        fmt::format("--strategies {}: expected measured, or numbers joined by +, after @, but got '{}'", text,
+                    text.substr(at + 1)));
+  }
+  strategy.replica_weights = fmt::format("{}", fmt::join(weights, ","));
   return text.substr(0, at);
 }
 
@@ -193,7 +199,8 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
                     spelling, strategy.name));
   }
   const bool has_devices = !has_mesh && colon != std::string::npos && colon + 1 < stageless.size() &&
-                           std::isalpha(static_cast<unsigned char>(stageless[colon + 1])) != 0;
+                           std::isalpha(static_cast<unsigned char>(stageless[colon + 1])) != 0 &&
+                           stageless.find_first_of(":+", colon + 1) != std::string::npos;
   if ((has_devices || !strategy.replica_weights.empty()) && !takes_devices(strategy)) {
     throw UsageError(
         fmt::format("{}: expected devices or weights of replicas with mirrored or tpu, but got {}", spelling,
@@ -201,6 +208,10 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
   }
   if (has_devices) {
     strategy.devices = joined_by_plus(stageless.substr(colon + 1));
+    if (std::find(strategy.devices.begin(), strategy.devices.end(), "") != strategy.devices.end()) {
+      throw UsageError(fmt::format("{}: expected devices joined by +, but got '{}'", spelling,
+                                   stageless.substr(colon + 1)));
+    }
     strategy.replicas = static_cast<int>(strategy.devices.size());
     return strategy;
   }

@@ -26,7 +26,8 @@ struct ComparedStrategy {
 };
 
 bool has_servers(const ComparedStrategy& strategy);
-/// Returns whether its replicas are in worker processes: of multi_worker, parameter_server, and tpu without named devices.
+/// Returns whether its replicas are in worker processes: of multi_worker, parameter_server, and tpu without
+/// named devices.
 bool has_workers(const ComparedStrategy& strategy);
 /// Returns the number of processes that train: 1 for a single-process strategy.
 int num_workers(const ComparedStrategy& strategy);

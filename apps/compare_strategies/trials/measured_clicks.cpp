@@ -62,9 +62,7 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
   if (strategy.serve()) return memory_alone();
 
   const int num_processes = num_workers(compared);
-  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(),
-                  .description = strategy.describe(),
-                  .data = data.description};
+  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(), .data = data.description};
   const auto train = [&](int64_t begin, int64_t end) {
     training.train(begin, end, {.on_step = [&](int64_t, double loss) {
                      run.losses.push_back(loss);
@@ -75,6 +73,7 @@ MeasuredTraining measure_clicks(const CompareOptions& options, const CtrOptions&
   const auto before = training.result();
   const MeanTimes times_before = mean_times(strategy, num_processes);
   train(options.warmup_steps, options.steps);
+  run.description = strategy.describe();  // with the last weights of its replicas
   const auto after = training.result();
   run.examples = after.rows - before.rows;
   run.seconds = after.seconds - before.seconds;

@@ -11,6 +11,7 @@
 #include "lockstep/apps/compare_strategies/trials/measured_images.h"
 #include "lockstep/apps/compare_strategies/trials/measured_tokens.h"
 #include "lockstep/apps/compare_strategies/trials/parameter_file.h"
+#include "lockstep/apps/shared/device_plugin.h"
 #include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/replicas/sharded_parameter.h"
 #include "lockstep/training/checkpoints/weights_file.h"
@@ -18,6 +19,14 @@
 
 namespace lockstep::apps {
 namespace {
+
+/// Returns the devices that the strategy's workers divide among themselves, none if they are CPUs.
+Devices devices_of_workers(const ComparedStrategy& strategy) {
+  if (strategy.name != "tpu") return accelerators();
+  Devices devices = list_devices();
+  std::erase_if(devices, [](const auto& device) { return device.type != c10::DeviceType::PrivateUse1; });
+  return devices;
+}
 
 /// Sets the devices of one of the strategy's processes.
 void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoice& choice) {
@@ -29,7 +38,7 @@ void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoic
     choice.devices = strategy.devices;
   } else if (!has_workers(strategy)) {
     choice.replicas = strategy.replicas;
-  } else if (const auto devices = accelerators(); !devices.empty()) {
+  } else if (const auto devices = devices_of_workers(strategy); !devices.empty()) {
     // One device for each worker. If there are too few, workers share them, which NCCL refuses with a
     // message.
     const int worker = has_servers(strategy) ? process - 1 : process;
@@ -43,6 +52,7 @@ void choose_devices(const ComparedStrategy& strategy, int process, StrategyChoic
 void measure_training(const CompareOptions& options) {
   const auto& strategy = options.strategies.at(static_cast<size_t>(options.measuring.strategy));
   ComparedWork work = options.work;
+  load_device_plugin(process_environment());
   choose_devices(strategy, options.measuring.process, strategy_choice_of(work));
   MeasuredTraining measured;
   if (auto* clicks = std::get_if<CtrOptions>(&work)) {

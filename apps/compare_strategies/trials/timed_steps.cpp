@@ -50,7 +50,7 @@ class StepLosses {
 
 MeasuredRun time_steps(const CompareOptions& options, Strategy& strategy,
                        const DistributedDataset<Example>& batches, const MeasuredStep& make_step) {
-  MeasuredRun run{.replicas = strategy.num_replicas_in_sync(), .description = strategy.describe()};
+  MeasuredRun run{.replicas = strategy.num_replicas_in_sync()};
   StepLosses losses(static_cast<size_t>(strategy.num_local_replicas()));
   auto repeated = batches.repeat();
   auto batch = repeated.begin();
@@ -73,6 +73,7 @@ MeasuredRun time_steps(const CompareOptions& options, Strategy& strategy,
   losses.wait();
   run.seconds = measurement::seconds_since(begin);
   run.communication_seconds = mean_seconds_waited(strategy) - waited_before;
+  run.description = strategy.describe();  // with the last weights of its replicas
   run.peak_memory_bytes = measurement::peak_memory_bytes();
   run.losses = losses.sums(strategy);
   return run;

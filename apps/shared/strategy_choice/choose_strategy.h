@@ -26,8 +26,8 @@ struct StrategyNeeds {
 };
 
 /// Makes the strategy that --strategy, --devices, --replicas, --cross-device-ops and --threads ask for.
-/// Calls load_device_plugin() before. Warns on standard error if --strategy multi_worker finds no cluster. Throws UsageError naming the flags if
-/// the strategy cannot be made here.
+/// Calls load_device_plugin() before. Warns on standard error if --strategy multi_worker finds no cluster.
+/// Throws UsageError naming the flags if the strategy cannot be made here.
 MadeStrategy choose_strategy(const StrategyChoice& choice, const StrategyNeeds& needs = {});
 
 /// Returns the name of a strategy whose replicas may be in several processes: tpu or multi_worker.

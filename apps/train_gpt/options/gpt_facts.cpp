@@ -37,7 +37,12 @@ std::string batch_line(const GptFacts& facts) {
   const GptPlan& plan = facts.plan;
   std::string text = fmt::format("{} sequences of {}, {} tokens", plan.global_batch_size,
                                  plan.sequence_length, grouped_number(plan.tokens_per_step()));
-  if (facts.num_replicas > 1) {
+  if (facts.num_replicas > 1 && !facts.options.replica_weights.empty()) {
+    text += fmt::format(
+        "; divided by {} among {} replicas",
+        facts.options.replica_weights == "measured" ? "their measured speeds" : facts.options.replica_weights,
+        facts.num_replicas);
+  } else if (facts.num_replicas > 1) {
     const int64_t shard = (plan.global_batch_size + facts.num_replicas - 1) / facts.num_replicas;
     text += fmt::format("; {}{} sequences a replica",
                         plan.global_batch_size % facts.num_replicas == 0 ? "" : "up to ", shard);

@@ -190,6 +190,12 @@ GptPlan make_gpt_plan(const GptTrainOptions& options, const GptOptions& model, i
                                  options.tokens_per_step, sequence_length));
   plan.global_batch_size =
       options.tokens_per_step > 0 ? options.tokens_per_step / sequence_length : options.global_batch_size;
+  if (options.micro_batch_size > 0 && !options.replica_weights.empty()) {
+    throw UsageError(
+        fmt::format("--micro-batch-size {}: expected it without --replica-weights, whose pieces differ in "
+                    "size, but got {}",
+                    options.micro_batch_size, options.replica_weights));
+  }
   const int64_t largest_shard = (plan.global_batch_size + num_replicas - 1) / num_replicas;
   if (options.micro_batch_size > 0)
     plan.micro_batches = (largest_shard + options.micro_batch_size - 1) / options.micro_batch_size;

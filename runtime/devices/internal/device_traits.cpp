@@ -21,6 +21,10 @@ template <typename Attempt>
 bool works(const Attempt& attempt) {
   try {
     return attempt();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::AcceleratorError&) {
+    throw;
   } catch (const c10::Error&) {
     return false;
   }
@@ -38,6 +42,14 @@ DeviceTraits try_out(c10::DeviceType type) {
     c10::Event event(type);
     event.record(backend.getStream(first));
     event.block(backend.getStream(first));
+    return true;
+  });
+  traits.has_stream_queries = works([&] {
+    backend.queryStream(backend.getStream(first));
+    return true;
+  });
+  traits.has_stream_waits = works([&] {
+    backend.synchronizeStream(backend.getStream(first));
     return true;
   });
   traits.has_float64 = works([&] {
@@ -65,6 +77,11 @@ const DeviceTraits& device_traits(c10::DeviceType type) {
   const auto found = known.of_types.find(type);
   return found != known.of_types.end() ? found->second
                                        : known.of_types.emplace(type, try_out(type)).first->second;
+}
+
+void synchronize_stream(const c10::Stream& stream) {
+  if (device_traits(stream.device_type()).has_stream_waits) return stream.synchronize();
+  c10::impl::VirtualGuardImpl(stream.device_type()).synchronizeDevice(stream.device_index());
 }
 
 c10::ScalarType widest_float(c10::Device device) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "lockstep/runtime/devices/device_streams.h"
-#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +23,7 @@ std::vector<c10::Stream> current_streams(const std::vector<ReplicaStream>& strea
 }  // namespace
 
 ReplicaStream make_replica_stream(const LogicalDevice& device) {
-  if (device.is_cpu() || !device_traits(device.type).has_stream_pool) return std::nullopt;
+  if (device.is_cpu()) return std::nullopt;
   return stream_from_pool(device.torch_device());
 }
 

@@ -8,6 +8,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kRounds = 4;
+/// Batches that were made ahead of a change do not count, nor do those with too few examples for all
+/// replicas.
+constexpr int kMostRuns = 60;
 /// The first step with new sizes allocates, and chooses algorithms.
 constexpr int kFirstSteps = 1;
 constexpr int kCountedSteps = 4;
@@ -20,7 +23,8 @@ MeasuredWeights::MeasuredWeights(std::shared_ptr<BatchShares> shares, std::vecto
     : shares_(std::move(shares)),
       replicas_(std::move(replicas)),
       laps_(replicas_.size()),
-      rounds_left_(kRounds) {}
+      rounds_left_(kRounds),
+      runs_left_(kMostRuns) {}
 
 void MeasuredWeights::begin(int rank, Clock::time_point now, double waited) {
   laps_[static_cast<size_t>(rank)] = {now, waited, 0};
@@ -28,26 +32,32 @@ void MeasuredWeights::begin(int rank, Clock::time_point now, double waited) {
 
 void MeasuredWeights::note_gradients(int rank, Clock::time_point now, double waited) {
   Lap& lap = laps_[static_cast<size_t>(rank)];
+  if (lap.seconds > 0) return;
   lap.seconds = std::chrono::duration<double>(now - lap.begin).count() - (waited - lap.waited_before);
 }
 
-void MeasuredWeights::end_run(const BatchSizes& sizes) {
+void MeasuredWeights::end_run(const std::optional<BatchSizes>& sizes) {
   const bool is_step =
       std::all_of(laps_.begin(), laps_.end(), [](const Lap& lap) { return lap.seconds > 0; });
+  if (is_step && sizes) take(*sizes);
+  for (Lap& lap : laps_) lap.seconds = 0;
+  if (!is_step || --runs_left_ > 0 || rounds_left_ == 0) return;
+  rounds_left_ = 0;
+  if (num_steps_ == 0) shares_->set_weights(confirmed_);
+}
+
+void MeasuredWeights::take(const BatchSizes& sizes) {
   const std::vector<int64_t> bounds = shares_->cut(sizes.global);
   const size_t num_replicas = bounds.size() - 1;
   std::vector<double> seconds(num_replicas);
   std::vector<int64_t> examples(num_replicas);
-  bool is_current = is_step;
   for (size_t rank = 0; rank < laps_.size(); ++rank) {
     const auto replica = static_cast<size_t>(replicas_[rank]);
     seconds[replica] = std::max(seconds[replica], laps_[rank].seconds);
     examples[replica] = sizes.local[rank];
-    is_current = is_current && examples[replica] == bounds[replica + 1] - bounds[replica];
-    laps_[rank].seconds = 0;
+    // A replica without examples shows no rate.
+    if (examples[replica] == 0 || examples[replica] != bounds[replica + 1] - bounds[replica]) return;
   }
-  // A replica without examples shows no rate.
-  if (!is_current || std::any_of(examples.begin(), examples.end(), [](int64_t n) { return n == 0; })) return;
   if (++num_steps_ <= kFirstSteps) return;
   fastest_.resize(num_replicas);
   for (size_t replica = 0; replica < num_replicas; ++replica) {
@@ -70,6 +80,7 @@ void MeasuredWeights::end_round() {
   }
   num_steps_ = 0;
   --rounds_left_;
+  confirmed_ = shares_->weights();
   if (longest - shortest <= kTolerance * longest) {
     rounds_left_ = 0;
     return;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/runtime/replicas/per_replica.h"
@@ -40,12 +41,13 @@ class MeasuredWeights {
   bool is_measuring() const { return rounds_left_ > 0; }
   /// Notes that a local rank begins a step. `waited` is its WaitClock's total.
   void begin(int rank, Clock::time_point now, double waited);
-  /// Notes that a local rank has computed its gradients: call it once its device has done so. If it is called
-  /// several times in a step, the last call counts.
+  /// Notes that a local rank has computed its gradients: call it once its device has done so. The first call
+  /// of a step counts, since later ones follow sums with other ranks.
   void note_gradients(int rank, Clock::time_point now, double waited);
-  /// Takes the times of the step, if all ranks noted gradients, for a batch of these sizes. Ignores batches
-  /// that were cut before the last change.
-  void end_run(const BatchSizes& sizes);
+  /// Takes the times of the run, if all ranks noted gradients, for a batch of these sizes. Ignores runs whose
+  /// sizes are unknown, and batches that were cut before the last change. Ends the measurement after so many
+  /// runs with gradients, most of them ignored perhaps; weights that no batch was cut by are undone then.
+  void end_run(const std::optional<BatchSizes>& sizes);
 
  private:
   struct Lap {
@@ -54,12 +56,15 @@ class MeasuredWeights {
     double seconds = 0;  // 0: no gradients yet
   };
 
+  void take(const BatchSizes& sizes);
   void end_round();
 
   const std::shared_ptr<BatchShares> shares_;
   const std::vector<int> replicas_;  // of each local rank
   std::vector<Lap> laps_;            // of each local rank
   int rounds_left_;
+  int runs_left_;
+  std::vector<double> confirmed_;      // weights that batches were cut by; empty: equal pieces
   int num_steps_ = 0;                  // steps of this round
   std::vector<double> fastest_;        // of each replica in this round, seconds for an example
   std::vector<int64_t> num_examples_;  // of each replica in the round's last step

@@ -138,7 +138,7 @@ struct Strategy::Core {
   /// In the rank's thread.
   void note_gradients(int local);
   /// Gives the run's times to measured weights, and ends the measurement if that was the last one.
-  void note_times(const BatchSizes& sizes);
+  void note_times(const std::optional<BatchSizes>& sizes);
 
   /// Throws InvalidArgument inside a replica function or a factory. `call` is the name for the error.
   void check_caller(const char* call) const {

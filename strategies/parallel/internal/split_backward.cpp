@@ -133,6 +133,7 @@ torch::Tensor SplitBackward::inputs(const torch::Tensor& gradient) {
     auto all = run_backward(result_, input_, parameters_, gradient);
     gradients_ = std::move(all.parameters);
     result_.reset();
+    input_.reset();  // which would be kept until the second half, although that computes nothing
     return all.input;
   }
   const Edge root = torch::autograd::impl::gradient_edge(result_);
@@ -154,7 +155,7 @@ torch::Tensor SplitBackward::inputs(const torch::Tensor& gradient) {
 }
 
 std::vector<torch::Tensor> SplitBackward::weights() {
-  if (!input_.defined()) {
+  if (gradient_of_result_.defined()) {  // there is no input
     gradients_ =
         run_backward(result_, input_, parameters_, std::exchange(gradient_of_result_, {})).parameters;
     result_.reset();

@@ -40,7 +40,8 @@ class SplitBackward {
   /// recomputation).
   bool is_split() const { return is_split_; }
 
-  /// Returns the gradient of the input; undefined without one, and if the result does not depend on it.
+  /// Returns the gradient of the input; undefined without one, and if the result does not depend on it. If
+  /// there are no two halves, it frees the graph and does not keep the input.
   torch::Tensor inputs(const torch::Tensor& gradient);
   /// Returns the gradients of the parameters in their order, undefined for those that were not used. Frees
   /// the graph. Call it once, after inputs().

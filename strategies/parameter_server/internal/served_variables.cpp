@@ -17,6 +17,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/collectives/internal/sparse_gradient.h"
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 #include "lockstep/runtime/devices/pinned_memory.h"
 #include "lockstep/strategies/nn/internal/distinct_rows.h"
 
@@ -249,7 +250,7 @@ void ServedVariables::note_gradients(const torch::optim::Optimizer& optimizer) {
     const auto on_device = std::find_if(parameters.begin(), parameters.end(),
                                         [](const auto& parameter) { return !parameter.is_cpu(); });
     if (on_device == parameters.end()) continue;
-    current_stream(on_device->device()).synchronize();
+    synchronize_stream(current_stream(on_device->device()));
     break;  // a replica has one device
   }
   MutexLock lock(mutex_);

@@ -72,11 +72,22 @@ TEST_F(CompareStrategiesProgram, TrainsOnThePluginsDeviceAndACpuTogether) {
   EXPECT_EQ(json["strategies"][3]["replica_weights"], "1,3");
   EXPECT_THAT(json["strategies"][3]["description"].get<std::string>(),
               HasSubstr("batches cut by weights 1 3"));
-  EXPECT_THAT(result.output,
+  EXPECT_THAT(result.out,
               HasSubstr("mirrored:cpu:0+testdevice:0@1+3 in the first round: MirroredStrategy with 2 "
                         "replicas on cpu:0 testdevice:0"));
   EXPECT_THAT(json["strategies"][4]["description"].get<std::string>(),
               HasSubstr("TPUStrategy with 2 replicas"));
+}
+
+TEST_F(CompareStrategiesProgram, ShowsTheWeightsThatItMeasured) {
+  const auto result =
+      compare({"--strategies", "mirrored:cpu:0+testdevice:0@measured", "--data", "generated", "--limit-train",
+               "640", "--steps", "40", "--rounds", "1"},
+              {.variables = {{"LOCKSTEP_DEVICE_PLUGIN", TEST_DEVICE_PLUGIN}, {"TEST_DEVICE_SLOWDOWN", "4"}}});
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const std::string description = results()["strategies"][0]["description"];
+  EXPECT_THAT(description, HasSubstr("batches cut by measured weights 0."));
+  EXPECT_THAT(result.out, HasSubstr(description));
 }
 
 TEST_F(CompareStrategiesProgram, SaysWhichDevicePluginCannotBeLoaded) {

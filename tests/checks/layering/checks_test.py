@@ -8,6 +8,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 
+import check_built_sources
 import check_folder_sizes
 import check_layering
 import check_public_headers
@@ -157,6 +158,13 @@ class ChecksTest(unittest.TestCase):
             self.write(f"models/internal/{i}.cpp", "")
         self.assertEqual(check_folder_sizes.check(self.root),
                          ["models/internal: expected 45 files or less, but got 46: cut it into rooms"])
+
+    def test_sources_that_are_never_built_are_found(self):
+        self.write("tests/CMakeLists.txt", "lockstep_add_test(a_test SOURCES runtime/listed_test.cpp)\n")
+        self.write("tests/runtime/listed_test.cpp", "")
+        self.write("tests/runtime/forgotten_test.cpp", "")
+        (problem,) = [line for line in check_built_sources.check(self.root) if line.startswith("tests/")]
+        self.assertIn("tests/runtime/forgotten_test.cpp: expected a CMakeLists.txt that names it", problem)
 
     def test_types_of_one_name_are_found(self):
         body = "namespace lockstep {{\n\n/// One.\n{}\n\n}}  // namespace lockstep\n"

@@ -78,21 +78,46 @@ TEST(MeasuredWeights, TakeTheSlowestRankOfAReplica) {
   EXPECT_EQ(shares->cut(80)[1], 20) << "0.03 x = 0.01 (80 - x) at x = 20";
 }
 
-TEST(MeasuredWeights, IgnoreRunsWithoutGradientsAndBatchesCutBefore) {
+/// Makes a training step whose two ranks take 1 s and 2 s for a batch that was cut so.
+void step(MeasuredWeights& measured, const std::optional<BatchSizes>& sizes) {
+  const MeasuredWeights::Clock::time_point begin;
+  for (int rank = 0; rank < 2; ++rank) {
+    measured.begin(rank, begin, 0);
+    measured.note_gradients(rank, begin + std::chrono::seconds(1 + rank), 0);
+    // A second optimizer's gradients follow sums with others.
+    measured.note_gradients(rank, begin + std::chrono::seconds(7), 0);
+  }
+  measured.end_run(sizes);
+}
+
+TEST(MeasuredWeights, IgnoreRunsWithoutGradientsAndBatchesCutOtherwise) {
   const auto shares = equal_shares(2);
   MeasuredWeights measured(shares, {0, 1});
-  const MeasuredWeights::Clock::time_point begin;
-  for (int run = 0; run < 50; ++run) {
-    for (int rank = 0; rank < 2; ++rank) measured.begin(rank, begin, 0);
-    if (run % 2 == 0) {
-      measured.end_run({8, {4, 4}});  // an evaluation
-    } else {
-      for (int rank = 0; rank < 2; ++rank)
-        measured.note_gradients(rank, begin + std::chrono::seconds(1 + rank), 0);
-      measured.end_run({8, {2, 6}});
-    }
+  for (int run = 0; run < 200; ++run) {
+    for (int rank = 0; rank < 2; ++rank) measured.begin(rank, {}, 0);
+    measured.end_run(BatchSizes{8, {4, 4}});  // an evaluation
   }
   EXPECT_TRUE(measured.is_measuring());
+  for (int run = 0; run < 20; ++run) step(measured, BatchSizes{8, {2, 6}});
+  for (int run = 0; run < 20; ++run) step(measured, std::nullopt);
+  EXPECT_TRUE(measured.is_measuring());
+  EXPECT_TRUE(shares->weights().empty());
+  for (int run = 0; run < 20; ++run) step(measured, BatchSizes{1, {1, 0}});
+  EXPECT_FALSE(measured.is_measuring()) << "60 steps without a time that counts are enough";
+  EXPECT_TRUE(shares->weights().empty());
+}
+
+TEST(MeasuredWeights, UndoWeightsThatNoBatchIsCutBy) {
+  const auto shares = equal_shares(2);
+  MeasuredWeights measured(shares, {0, 1});
+  // As distribute_datasets_from_function() gives them, whatever the weights are.
+  for (int run = 0; run < 60 && measured.is_measuring(); ++run) {
+    step(measured, BatchSizes{8, {4, 4}});
+    if (run == 5) {
+      EXPECT_EQ(shares->cut(9), (std::vector<int64_t>{0, 6, 9}));
+    }
+  }
+  EXPECT_FALSE(measured.is_measuring());
   EXPECT_TRUE(shares->weights().empty());
 }
 

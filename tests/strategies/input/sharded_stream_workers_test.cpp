@@ -214,5 +214,33 @@ TEST(ShardedStreamOfTwoWorkers, AnEmptyBatchServesAWorkerThatHasNothing) {
   EXPECT_EQ(joined(epoch), (Steps{{{}, {}, {5, 6, 7}}}));
 }
 
+TEST(ShardedStreamByWeights, GivesEachWorkerItsPartWhateverItReads) {
+  for (const auto policy : {AutoShardPolicy::kData, AutoShardPolicy::kOff}) {
+    std::vector<std::vector<int64_t>> sizes(2);
+    expect_no_worker_failed(run_strategies(
+        {1, 1},
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const int rank = strategy.cluster_resolver()->rank();
+          Numbers numbers(16);
+          std::iota(numbers.begin(), numbers.end(), 16 * rank);
+          auto batches = strategy.distribute_dataset(
+              [&](const InputContext&) {
+                return NumberStream(policy == AutoShardPolicy::kData ? Numbers(16) : numbers);
+              },
+              {.global_batch_size = 8, .auto_shard = policy});
+          for (const auto& batch : batches) {
+            EXPECT_EQ(batch.batch_sizes()->global, 8) << "in both, until the first worker's stream has ended";
+            sizes[static_cast<size_t>(rank)].push_back(batch.batch_sizes()->local[0]);
+            if (sizes[static_cast<size_t>(rank)].size() == 2) break;
+          }
+        },
+        [](int, WorkerSetUp& worker) {
+          worker.options.replica_weights = {1, 3};
+        }));
+    EXPECT_THAT(sizes[0], ElementsAre(2, 2));
+    EXPECT_THAT(sizes[1], ElementsAre(6, 6));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -97,6 +97,20 @@ TEST(SplitBackwardTest, RecomputationIsNotSplit) {
       drawn({6, 4}), parameters));
 }
 
+// The second half may come much later, and has nothing to compute.
+TEST(SplitBackwardTest, OfAFunctionThatIsNotSplitNothingHoldsTheInputUntilTheSecondHalf) {
+  const Tensors parameters{drawn({4, 4})};
+  const auto x = drawn({6, 4});
+  const auto uses = x.use_count();
+  SplitBackward backward(
+      recompute([&](const torch::Tensor& in) { return torch::linear(in, parameters[0]); }, x), x, parameters);
+  EXPECT_GT(x.use_count(), uses);
+  const auto of_input = backward.inputs(torch::ones({6, 4}, torch::kDouble));
+  EXPECT_EQ(x.use_count(), uses);
+  EXPECT_TRUE(of_input.defined());
+  EXPECT_TRUE(backward.weights()[0].defined());
+}
+
 TEST(SplitBackwardTest, WithoutAnInputTheSecondHalfDoesAllOfTheWork) {
   const Tensors parameters{drawn({4, 4})};
   const auto x = drawn({6, 4}, /*requires_grad=*/false);

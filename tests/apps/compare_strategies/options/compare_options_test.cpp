@@ -133,6 +133,10 @@ TEST(CompareOptions, ReadsDevicesAndWeightsOfReplicas) {
   EXPECT_EQ(strategies[3].replica_weights, "1,3");
   EXPECT_EQ(strategies[4].label, "mirrored:2");
   EXPECT_EQ(strategies[5].sharding, 1);
+  EXPECT_EQ(refusal_to_compare({}, "mirrored:2@"),
+            "--strategies mirrored:2@: expected measured, or numbers joined by +, after @, but got ''");
+  EXPECT_EQ(refusal_to_compare({}, "mirrored:cpu:0+"),
+            "--strategies mirrored:cpu:0+: expected devices joined by +, but got 'cpu:0+'");
   EXPECT_EQ(refusal_to_compare({}, "default:cpu:0"),
             "--strategies default:cpu:0: expected devices or weights of replicas with mirrored or tpu, but "
             "got default");

@@ -187,9 +187,9 @@ TEST(StrategyChoice, NamesTheFlagsThatDoNotGoTogether) {
               HasSubstr("--strategy default --devices cpu:0: expected no devices"));
   EXPECT_THAT(refusal({.strategy = "mirrored", .devices = {"cpu:0", "cpu:1"}, .cross_device_ops = "nccl"}),
               HasSubstr("--cross-device-ops nccl: expected GPUs only, but replica 0 is on cpu:0"));
-  EXPECT_EQ(
-      refusal({.strategy = "mirrored", .worker_hosts = {"a:1", "b:2"}, .task_index = 0}),
-      "--worker-hosts a:1,b:2: expected it with --strategy multi_worker or tpu only, but got --strategy mirrored");
+  EXPECT_EQ(refusal({.strategy = "mirrored", .worker_hosts = {"a:1", "b:2"}, .task_index = 0}),
+            "--worker-hosts a:1,b:2: expected it with --strategy multi_worker or tpu only, but got "
+            "--strategy mirrored");
 }
 
 TEST(StrategyChoice, TakesTheClusterOfTheFlags) {

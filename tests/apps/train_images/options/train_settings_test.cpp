@@ -85,6 +85,7 @@ Words good_values(const Flag& flag) {
       {"resume", {"auto", "never", "backups/b"}},
       {"on-not-finite", {"stop", "skip", "roll_back"}},
       {"devices", {"cpu:0", "cpu:0,cpu:1", "gpu:0"}},
+      {"replica-weights", {"1,3", "measured"}},
       {"worker-hosts", {"a:1,b:2"}},
       {"image-size", {"33", "64", "2048"}},
       {"seed", {"0", "7", "18446744073709551615"}}};
