@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lockstep/runtime/devices/device.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
 #include "lockstep/runtime/precision/grad_scaler.h"
 #include "lockstep/tests/support/message_of.h"
@@ -128,7 +129,8 @@ TEST_P(GradScalerParity, WithoutOverflowScalesByPowersOfTwoChangeNoBit) {
     const auto plain =
         trained_on_replicas<TanhNet>(replicas_and_ops_, make, data, make_optimizer, plain_step<TanhNet>);
     std::vector<GradScaler> scalers;
-    for (int i = 0; i < std::get<0>(replicas_and_ops_); ++i) scalers.emplace_back(torch::kCPU, kScaling);
+    for (const auto& name : cpu_devices(std::get<0>(replicas_and_ops_)))
+      scalers.emplace_back(parse_device(name).torch_device(), kScaling);
     const auto step = [&scalers](ReplicaContext& replica, TanhNet& model, OptimizerPointer& optimizer,
                                  const Example& shard) {
       GradScaler& scaler = scalers[static_cast<size_t>(replica.replica_id())];
@@ -180,7 +182,7 @@ TEST_F(GradScalerOnTwoReplicas, OppositeInfinitiesAreAnOverflow) {
       },
       weight_, optimizer_, scaler_);
   for (size_t replica = 0; replica < 2; ++replica) {
-    EXPECT_TRUE(torch::equal(weight_.local_values()[replica], torch::zeros({2})));
+    EXPECT_TRUE(torch::equal(weight_.local_values()[replica].cpu(), torch::zeros({2})));
     EXPECT_EQ(scaler_.local_values()[replica].get_scale(), 32768);
   }
 }
@@ -195,7 +197,7 @@ TEST_F(GradScalerOnTwoReplicas, ASumThatOverflowsIsAnOverflow) {
       },
       weight_, optimizer_, scaler_);
   for (size_t replica = 0; replica < 2; ++replica) {
-    EXPECT_TRUE(torch::equal(weight_.local_values()[replica], torch::zeros({2})));
+    EXPECT_TRUE(torch::equal(weight_.local_values()[replica].cpu(), torch::zeros({2})));
     EXPECT_EQ(scaler_.local_values()[replica].get_scale(), 32768);
   }
 }
@@ -206,7 +208,7 @@ TEST_F(GradScalerOnTwoReplicas, ClipsByTheNormOfTheUnscaledSums) {
         // Sums of 30 and 40, whose norm is 50.
         const auto x =
             replica.replica_id() == 0 ? torch::tensor({10.0F, 40.0F}) : torch::tensor({20.0F, 0.0F});
-        scaler.scale((weight * x).sum()).backward();
+        scaler.scale((weight * x.to(replica.device())).sum()).backward();
         const auto norm = replica.apply_gradients(optimizer, {.clip_norm = 5.0, .scaler = &scaler});
         scaler.update();
         return norm.item<double>();
@@ -214,7 +216,7 @@ TEST_F(GradScalerOnTwoReplicas, ClipsByTheNormOfTheUnscaledSums) {
       weight_, optimizer_, scaler_);
   EXPECT_EQ(norms.local_values(), (std::vector<double>{50, 50}));
   for (const auto& weight : weight_.local_values())
-    EXPECT_TRUE(torch::allclose(weight, torch::tensor({-3.0F, -4.0F})));
+    EXPECT_TRUE(torch::allclose(weight.cpu(), torch::tensor({-3.0F, -4.0F})));
 }
 
 TEST_F(GradScalerOnTwoReplicas, TheSumsCanBeUnscaledAndChangedBeforeTheStep) {
@@ -223,14 +225,14 @@ TEST_F(GradScalerOnTwoReplicas, TheSumsCanBeUnscaledAndChangedBeforeTheStep) {
         scaler.scale((weight * 4).sum()).backward();
         replica.reduce_gradients(optimizer);
         scaler.unscale(optimizer);
-        EXPECT_TRUE(torch::equal(weight.grad(), torch::full({2}, 8.0F)));
+        EXPECT_TRUE(torch::equal(weight.grad().cpu(), torch::full({2}, 8.0F)));
         weight.mutable_grad().clamp_max_(3);
         replica.apply_gradients(optimizer, {.scaler = &scaler});
         scaler.update();
       },
       weight_, optimizer_, scaler_);
   for (const auto& weight : weight_.local_values())
-    EXPECT_TRUE(torch::equal(weight, torch::full({2}, -3.0F)));
+    EXPECT_TRUE(torch::equal(weight.cpu(), torch::full({2}, -3.0F)));
 }
 
 TEST_F(GradScalerOnTwoReplicas, HeldGradientsAreSummedAndUnscaledOnce) {
@@ -246,7 +248,7 @@ TEST_F(GradScalerOnTwoReplicas, HeldGradientsAreSummedAndUnscaledOnce) {
       },
       weight_, optimizer_, scaler_);
   for (const auto& weight : weight_.local_values())
-    EXPECT_TRUE(torch::equal(weight, torch::full({2}, -6.0F)));
+    EXPECT_TRUE(torch::equal(weight.cpu(), torch::full({2}, -6.0F)));
 }
 
 // As in a GAN: one scale for two losses and two optimizers.
@@ -271,8 +273,8 @@ TEST_F(GradScalerOnTwoReplicas, TwoOptimizersShareAScaleThatChangesOnceAStep) {
   }
   // Momentum 0.5 on sums of 2: three steps move by 2 + 3 + 3.5, five by 2 + 3 + 3.5 + 3.75 + 3.875.
   for (size_t replica = 0; replica < 2; ++replica) {
-    EXPECT_TRUE(torch::equal(weight_.local_values()[replica], torch::full({2}, -8.5F)));
-    EXPECT_TRUE(torch::equal(other_weight.local_values()[replica], torch::full({2}, -16.125F)));
+    EXPECT_TRUE(torch::equal(weight_.local_values()[replica].cpu(), torch::full({2}, -8.5F)));
+    EXPECT_TRUE(torch::equal(other_weight.local_values()[replica].cpu(), torch::full({2}, -16.125F)));
     EXPECT_EQ(scaler_.local_values()[replica].get_scale(), 65536.0 / 4 * 2);
   }
 }

@@ -101,10 +101,10 @@ ReplicaParts parts_of(const torch::nn::Module& net) {
   ReplicaParts parts;
   for (const auto& item : net.named_parameters()) {
     auto& part = parts[item.key()];
-    part.value = item.value().detach().clone();
+    part.value = item.value().detach().cpu().clone();
     if (const auto* shard = sharded_parameter_of(item.value())) part.place = *shard;
   }
-  for (const auto& item : net.named_buffers()) parts[item.key()].value = item.value().clone();
+  for (const auto& item : net.named_buffers()) parts[item.key()].value = item.value().cpu().clone();
   return parts;
 }
 
@@ -164,7 +164,8 @@ std::tuple<torch::Tensor, torch::Tensor> parity_step(ReplicaContext& replica, Pa
                                                      const std::vector<torch::optim::Optimizer*>& own,
                                                      const ParityTraining& training) {
   for (auto* optimizer : own) optimizer->zero_grad();
-  auto total = torch::zeros({}, torch::kDouble);
+  const auto in_float64 = torch::dtype(torch::kDouble).device(replica.device());
+  auto total = torch::zeros({}, in_float64);
   const auto data = shard.data.tensor_split(training.micro_batches);
   const auto target = shard.target.tensor_split(training.micro_batches);
   const auto backward = [&](size_t i) {
@@ -177,7 +178,7 @@ std::tuple<torch::Tensor, torch::Tensor> parity_step(ReplicaContext& replica, Pa
     for (size_t i = 0; i + 1 < data.size(); ++i) backward(i);
   }
   backward(data.size() - 1);
-  std::vector<torch::Tensor> norms{torch::zeros({0}, torch::kDouble)};
+  std::vector<torch::Tensor> norms{torch::zeros({0}, in_float64)};
   for (auto* optimizer : own) {
     const auto norm = replica.apply_gradients(*optimizer, {.clip_norm = training.clip_norm});
     if (training.clip_norm) norms.push_back(norm.reshape({1}));

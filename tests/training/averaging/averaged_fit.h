@@ -42,9 +42,10 @@ TORCH_MODULE(NormNet);
 
 using Tensors = std::vector<torch::Tensor>;
 
+/// On the CPU.
 inline Tensors copies_of(const Tensors& tensors) {
   Tensors copies;
-  for (const auto& tensor : tensors) copies.push_back(tensor.detach().clone());
+  for (const auto& tensor : tensors) copies.push_back(tensor.detach().cpu().clone());
   return copies;
 }
 

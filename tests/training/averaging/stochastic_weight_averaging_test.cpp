@@ -78,11 +78,11 @@ TEST(StochasticWeightAveraging, ComputesBatchNormsStatisticsAnew) {
   torch::Tensor mean = torch::zeros({5}, torch::kDouble), variance = torch::zeros({5}, torch::kDouble);
   for (const auto& batch : next) {
     const auto inputs = net->first(batch.local_values()[0].data);
-    mean += inputs.mean(0) / AveragedFit::kSteps;
-    variance += inputs.var(0, /*unbiased=*/true) / AveragedFit::kSteps;
+    mean += inputs.mean(0).cpu() / AveragedFit::kSteps;
+    variance += inputs.var(0, /*unbiased=*/true).cpu() / AveragedFit::kSteps;
   }
-  EXPECT_TRUE(torch::allclose(net->norm->running_mean, mean, 1e-12, 1e-12));
-  EXPECT_TRUE(torch::allclose(net->norm->running_var, variance, 1e-12, 1e-12));
+  EXPECT_TRUE(torch::allclose(net->norm->running_mean.cpu(), mean, 1e-12, 1e-12));
+  EXPECT_TRUE(torch::allclose(net->norm->running_var.cpu(), variance, 1e-12, 1e-12));
   EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), 3 * AveragedFit::kSteps)
       << "counts the batches that were trained";
   EXPECT_EQ(net->norm->options.momentum(), 0.1);

@@ -34,7 +34,7 @@ class BackupMessages : public ::testing::Test {
 
   /// Returns what a fit with a backup writes to standard error.
   std::string said_by_fit(Callbacks callbacks, const SetUp& set_up) {
-    MirroredStrategy strategy({"cpu:0"}, {.intra_op_threads = 1});
+    MirroredStrategy strategy(cpu_devices(1), {.intra_op_threads = 1});
     Trainer trainer(
         strategy,
         [&](ReplicaContext&) {

@@ -257,7 +257,7 @@ TEST(BackupAndRestoreTest, AFinishedFitIsResumedAtItsEnd) {
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveInterval::steps(1000);
   const auto fit = [](const FitSetUp& set_up) {
-    MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.seed = 7});
+    MirroredStrategy strategy(cpu_devices(2), {.seed = 7});
     return fit_noisily(strategy, set_up);
   };
   const Outcome whole = fit({.backup = backup});
@@ -277,7 +277,7 @@ TEST(BackupAndRestoreTest, TellsTheConfigurationThatTheCheckpointWasSavedWith) {
     auto backup = quiet_backup(folder.file("backup"));
     backup.configuration = configuration;
     backup.on_resume = [&](const std::string& earlier) { resumed_from.push_back(earlier); };
-    MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+    MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
     // The third fit finds the second one's checkpoint, which has one epoch more than the first one's.
     fit_noisily(strategy, {.backup = backup, .epochs = configuration == "first" ? 1 : 2});
   }
@@ -288,7 +288,7 @@ TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted
   const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
   const auto fit = [&](int64_t patience) {
-    MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+    MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
     // No value is better than the first.
     const MonitorOptions never{.name = "loss", .min_delta = 1000};
     return fit_noisily(strategy, {.callbacks = {std::make_shared<EarlyStopping>(
@@ -308,7 +308,7 @@ TEST(BackupAndRestoreTest, AFitThatWasStoppedEarlyStaysSoHoweverOftenItIsStarted
 TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
   const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
-  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
   fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
   EXPECT_THAT(error_of<CheckpointError>(
                   [&] { fit_noisily(strategy, {.backup = backup, .batch_size = kBatchSize - 1}); }),
@@ -318,7 +318,7 @@ TEST(BackupAndRestoreTest, AnotherBatchSizeWithinAnEpochIsRefused) {
 TEST(BackupAndRestoreTest, AnotherOrderWithinAnEpochIsRefused) {
   const TemporaryFolder folder;
   const auto backup = quiet_backup(folder.file("backup"));
-  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
   fit_noisily(strategy, {.callbacks = {interrupt_after(4)}, .backup = backup});
   EXPECT_THAT(
       error_of<CheckpointError>([&] { fit_noisily(strategy, {.backup = backup, .shuffle_seed = 6}); }),
@@ -334,7 +334,7 @@ TEST(BackupAndRestoreTest, AStateThatIsNotFiniteTakesNoCheckpointsPlace) {
   const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.save_every = SaveInterval::steps(1);
-  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
   // The loss does not show it before step 4.
   EXPECT_THAT(
       error_of<NotFinite>([&] { fit_noisily(strategy, {.callbacks = {break_model}, .backup = backup}); }),
@@ -351,7 +351,7 @@ TEST(BackupAndRestoreTest, KeepsTheBestEpochsCheckpointOverInterruptions) {
     }
   };
   constexpr int64_t kStepsOfEpoch = kStepsOfFit / kFitEpochs;
-  MirroredStrategy strategy({"cpu:0"}, {.seed = 7});
+  MirroredStrategy strategy(cpu_devices(1), {.seed = 7});
   const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.keep_last = 1;
@@ -376,7 +376,7 @@ TEST(BackupAndRestoreTest, RemovesTheCheckpointsOnSuccessOnlyAndOnRequest) {
   const TemporaryFolder folder;
   auto backup = quiet_backup(folder.file("backup"));
   backup.delete_on_success = true;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   fit_noisily(strategy, {.callbacks = {interrupt_after(5)}, .backup = backup});
   EXPECT_FALSE(list_checkpoints(backup.folder).empty());
   fit_noisily(strategy, {.backup = backup});
@@ -433,7 +433,7 @@ TEST(BackupAndRestoreTest, WorkersResumeFromWhatTheyHaveWrittenTogether) {
 
 TEST(BackupAndRestoreTest, AMetricThatCannotBeRestoredIsNamed) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   const auto data = examples_of_three_classes();
   Trainer trainer(strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy,
                   {{"fixed", FixedMetric()}});

@@ -95,8 +95,9 @@ std::pair<torch::Tensor, torch::Tensor> statistics_of(const std::vector<torch::T
 template <typename Norm>
 void expect_statistics(const NormNet<Norm>& net, const std::vector<torch::Tensor>& shards) {
   const auto [mean, variance] = statistics_of(shards);
-  EXPECT_TRUE(torch::allclose(net->norm->running_mean, mean, 1e-5, 1e-6)) << net->norm->running_mean << mean;
-  EXPECT_TRUE(torch::allclose(net->norm->running_var, variance, 1e-5, 1e-6))
+  EXPECT_TRUE(torch::allclose(net->norm->running_mean.cpu(), mean, 1e-5, 1e-6))
+      << net->norm->running_mean << mean;
+  EXPECT_TRUE(torch::allclose(net->norm->running_var.cpu(), variance, 1e-5, 1e-6))
       << net->norm->running_var << variance;
 }
 
@@ -124,12 +125,12 @@ TEST(RefreshBatchNorm, KeepsWhatALayerWithoutMomentumHad) {
   DefaultStrategy strategy;
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.0);
   refresh_once(strategy, model, drifting_batches(strategy, drifting_examples()));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_var, torch::full({kNormFeatures}, 456.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_var.cpu(), torch::full({kNormFeatures}, 456.0F)));
 }
 
 TEST(RefreshBatchNorm, MeasuresTheShardsOfEachReplica) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(2), {.intra_op_threads = 1});
   const auto data = drifting_examples();
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
   refresh_once(strategy, model, drifting_batches(strategy, data));
@@ -143,7 +144,7 @@ TEST(RefreshBatchNorm, MeasuresTheShardsOfEachReplica) {
 }
 
 TEST(RefreshBatchNorm, MeasuresTheGlobalBatchWithSyncBatchNormAndEmptyShards) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1", "cpu:2"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(3), {.intra_op_threads = 1});
   Example data = drifting_examples();
   data = {data.data.slice(0, 0, 10), data.target.slice(0, 0, 10)};
   auto model = make_norm_net<SyncBatchNorm>(strategy, 0.1);
@@ -153,7 +154,7 @@ TEST(RefreshBatchNorm, MeasuresTheGlobalBatchWithSyncBatchNormAndEmptyShards) {
 }
 
 TEST(RefreshBatchNorm, LeavesOutEmptyShards) {
-  MirroredStrategy strategy({"cpu:0", "cpu:1", "cpu:2"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(3), {.intra_op_threads = 1});
   Example data = drifting_examples();
   data = {data.data.slice(0, 0, 12), data.target.slice(0, 0, 12)};
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
@@ -167,7 +168,7 @@ TEST(RefreshBatchNorm, LeavesLayersInEvaluationModeAlone) {
   auto model = make_norm_net<torch::nn::BatchNorm1d>(strategy, 0.1);
   model.primary()->norm->eval();
   refresh_once(strategy, model, drifting_batches(strategy, drifting_examples()));
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
   EXPECT_FALSE(model.primary()->norm->is_training());
   EXPECT_TRUE(model.primary()->dropout->is_training());
 }
@@ -178,7 +179,7 @@ TEST(RefreshBatchNorm, RestoresModesAndStatisticsAfterAnError) {
   model.primary()->fails = true;
   EXPECT_THROW(refresh_once(strategy, model, drifting_batches(strategy, drifting_examples())),
                std::runtime_error);
-  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean, torch::full({kNormFeatures}, 123.0F)));
+  EXPECT_TRUE(torch::equal(model.primary()->norm->running_mean.cpu(), torch::full({kNormFeatures}, 123.0F)));
   EXPECT_EQ(model.primary()->norm->num_batches_tracked.item<int64_t>(), 9);
   EXPECT_TRUE(model.primary()->is_training());
   EXPECT_TRUE(model.primary()->dropout->is_training());
@@ -214,7 +215,8 @@ FittedNorm fit_norm_net(bool refreshes) {
       trainer.fit(drifting_batches(strategy, data),
                   {.epochs = 3, .validation = drifting_batches(strategy, data), .callbacks = callbacks});
   const auto& net = trainer.model().primary();
-  return {net->parameters(), net->norm->running_mean, history.epochs.back().find("validation_loss").value()};
+  return {net->parameters(), net->norm->running_mean.cpu(),
+          history.epochs.back().find("validation_loss").value()};
 }
 
 // Dropout draws random numbers, so it would differ if the callback drew any.

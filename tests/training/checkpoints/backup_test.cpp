@@ -29,7 +29,7 @@ using testing::TemporaryFolder;
 
 TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   const auto whole = LoopByHand(strategy, every_step(folder.file("whole"))).run_to(8);
   for (int64_t step = 1; step < 8; ++step) {
     const auto options = every_step(folder.file("part" + std::to_string(step)));
@@ -43,7 +43,7 @@ TEST(BackupTest, ALoopByHandGoesOnBitByBit) {
 
 TEST(BackupTest, AFinishedTrainingStartedAgainRepeatsNoStep) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   auto options = every_step(folder.file("backup"));
   options.save_every = SaveInterval::steps(100);  // none is due before the end
   std::vector<torch::Tensor> trained;
@@ -73,7 +73,7 @@ TEST(BackupTest, AFinishedTrainingStartedAgainRepeatsNoStep) {
 
 TEST(BackupTest, AFinishedTrainingThatIsToLeaveNothingSavesNothing) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   auto options = every_step(folder.file("backup"));
   options.save_every = SaveInterval::steps(100);
   options.delete_on_success = true;
@@ -86,7 +86,7 @@ TEST(BackupTest, AFinishedTrainingThatIsToLeaveNothingSavesNothing) {
 
 TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   std::vector<std::string> messages;
   auto options = every_step(folder.file("backup"), &messages);
   options.keep_last = 3;
@@ -105,7 +105,7 @@ TEST(BackupTest, PassesOverDamagedCheckpointsAndNamesThem) {
 
 TEST(BackupTest, WithoutAWholeCheckpointItDoesNotBeginAnew) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   const auto options = every_step(folder.file("backup"));
   { LoopByHand(strategy, options).run_to(3); }
   for (const auto& path : list_checkpoints(options.folder)) damage(path + "/state.pt");
@@ -115,7 +115,7 @@ TEST(BackupTest, WithoutAWholeCheckpointItDoesNotBeginAnew) {
 
 TEST(BackupTest, GoesOnFromTheCheckpointThatIsAskedFor) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   auto options = every_step(folder.file("backup"));
   options.keep_last = 5;
   { LoopByHand(strategy, options).run_to(4); }
@@ -134,7 +134,7 @@ TEST(BackupTest, GoesOnFromTheCheckpointThatIsAskedFor) {
 
 TEST(BackupTest, NeverLeavesNoCheckpointsOfAnotherTrainingBehind) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   auto options = every_step(folder.file("backup"));
   options.resume = "never";
   { LoopByHand(strategy, options).run_to(2); }
@@ -145,7 +145,7 @@ TEST(BackupTest, NeverLeavesNoCheckpointsOfAnotherTrainingBehind) {
 TEST(BackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
   const TemporaryFolder folder;
   for (const bool asynchronous : {false, true}) {
-    MirroredStrategy strategy({"cpu:0"});
+    MirroredStrategy strategy(cpu_devices(1));
     std::vector<std::string> messages;
     auto options = every_step(folder.file(asynchronous ? "background" : "foreground"), &messages);
     options.asynchronous = asynchronous;
@@ -172,7 +172,7 @@ TEST(BackupTest, AFullDiskIsAMessageAndTheTrainingGoesOn) {
 
 TEST(BackupTest, ASecondTrainingIsToldWhoseTheFolderIs) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   const auto options = every_step(folder.file("backup"));
   const Backup first(strategy, options);
   EXPECT_THAT(error_of<CheckpointError>([&] { Backup(strategy, options); }),
@@ -183,7 +183,7 @@ TEST(BackupTest, WorkersFailTogetherWhereNoCheckpointIsWhole) {
   const TemporaryFolder folder;
   const auto options = every_step(folder.file("backup"));
   {
-    MirroredStrategy strategy({"cpu:0", "cpu:1"});
+    MirroredStrategy strategy(cpu_devices(2));
     LoopByHand(strategy, options).run_to(2);
   }
   for (const auto& path : list_checkpoints(options.folder)) damage(path + "/state.pt");
@@ -194,7 +194,7 @@ TEST(BackupTest, WorkersFailTogetherWhereNoCheckpointIsWhole) {
 
 TEST(BackupTest, RefusesOptionsOutOfRange) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   EXPECT_THAT(error_of<InvalidArgument>([&] { Backup(strategy, {.folder = ""}); }), HasSubstr("a folder"));
   EXPECT_THAT(error_of<InvalidArgument>([&] {
                 Backup(strategy, {.folder = folder.file("a"), .save_every = {SaveUnit::kSteps, 0}});

@@ -140,7 +140,7 @@ TEST(ShardedBackupTest, APartAloneIsNoTrainingState) {
   const auto expected =
       AllOf(HasSubstr(part), HasSubstr("part 0 of 2"), HasSubstr("load the checkpoint's folder"));
   EXPECT_THAT(error_of<CheckpointError>([&] { load_weights(part); }), expected);
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   LoopByHand loop(strategy, every_step(folder.file("other")));
   EXPECT_THAT(error_of<CheckpointError>([&] { loop.backup.state().load(part); }), expected);
 
@@ -250,13 +250,13 @@ TEST(ShardedBackupTest, AnyNumberOfWorkersReadsIt) {
   }
   auto options = every_step(folder.file("one"));
   options.resume = together.folder;
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   EXPECT_EQ(LoopByHand(strategy, options).progress.step, 3);
 }
 
 TEST(ShardedBackupTest, OneProcessWritesAllOfIt) {
   const TemporaryFolder folder;
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   const auto options = sharded(folder.file("backup"));
   { LoopByHand(strategy, options).run_to(1); }
   EXPECT_THAT(testing::names_in(checkpoint_of(options, 1)),

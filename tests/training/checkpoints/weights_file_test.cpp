@@ -38,12 +38,12 @@ TEST(WeightsFileTest, EveryReplicaGetsThem) {
   const auto path = folder.file("weights.pt");
   const auto weight = torch::randn({2, 3});
   save_weights(path, {{"weight", weight}});
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   auto model = strategy.scope([](ReplicaContext&) { return torch::nn::Linear(3, 2); });
   EXPECT_THAT(error_of<CheckpointError>([&] { init_weights(model, path); }),
               HasSubstr(path + ": tensor 'bias': expected Float [2], but got no such tensor"));
   EXPECT_EQ(init_weights(model, path, {.strict = false}).missing, std::vector<std::string>{"bias"});
-  for (const auto& replica : model.local_values()) EXPECT_TRUE(torch::equal(replica->weight, weight));
+  for (const auto& replica : model.local_values()) EXPECT_TRUE(torch::equal(replica->weight.cpu(), weight));
 }
 
 TEST(WeightsFileTest, TheWeightsOfATrainingStateAreFound) {

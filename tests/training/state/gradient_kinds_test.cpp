@@ -39,7 +39,7 @@ struct LookUpNetImpl : torch::nn::Module {
       parameter.copy_(torch::linspace(-0.05, 0.05, parameter.numel()).reshape(parameter.sizes()));
   }
   torch::Tensor forward(const torch::Tensor& rows) {
-    const auto input = torch::sin(rows.unsqueeze(1) * torch::arange(1, 7) * 0.3);
+    const auto input = torch::sin(rows.unsqueeze(1) * torch::arange(1, 7, rows.options()) * 0.3);
     const auto hidden = torch::tanh(first(input));
     return last(hidden + torch::embedding(table, rows, -1, false, /*sparse=*/true));
   }
@@ -68,7 +68,7 @@ std::vector<torch::Tensor> train_look_ups(MultiWorkerMirroredStrategy& strategy,
       auto& own = optimizer[replica];
       for (int64_t step = done; step < std::min(done + steps_per_run, last_step); ++step) {
         own.zero_grad();
-        const torch::Tensor rows = rows_of_step(step, replica.replica_id());
+        const torch::Tensor rows = rows_of_step(step, replica.replica_id()).to(replica.device());
         (model[replica]->forward(rows) - 1).square().sum().backward();
         replica.apply_gradients(own);
       }
@@ -127,11 +127,13 @@ std::vector<std::vector<torch::Tensor>> train_two_workers(bool is_early) {
         auto& net = *model[replica];
         const auto begin = [&](int64_t next) {
           own.zero_grad();
-          torch::embedding(net.table, rows_of_step(next, rank), -1, false, true).square().mean().backward();
+          const torch::Tensor rows = rows_of_step(next, rank).to(replica.device());
+          torch::embedding(net.table, rows, -1, false, true).square().mean().backward();
         };
         const bool is_ahead = is_early && rank == 0;
         if (!is_ahead || step == 0) begin(step);
-        const auto input = torch::linspace(-1, 1, 12).mul(step + rank + 1).sin().reshape({2, 6});
+        const auto input =
+            torch::linspace(-1, 1, 12).mul(step + rank + 1).sin().reshape({2, 6}).to(replica.device());
         net.last(torch::tanh(net.first(input))).square().mean().backward();
         replica.apply_gradients(own);
         if (is_ahead && step + 1 < kSteps) begin(step + 1);
@@ -162,7 +164,11 @@ struct LookUpTraining {
     strategy.run([&](ReplicaContext& replica) {
       auto& own = optimizer[replica];
       own.zero_grad();
-      model[replica]->forward(rows_of_step(0, replica.replica_id())).square().mean().backward();
+      model[replica]
+          ->forward(rows_of_step(0, replica.replica_id()).to(replica.device()))
+          .square()
+          .mean()
+          .backward();
       replica.apply_gradients(own);
     });
   }
@@ -171,7 +177,7 @@ struct LookUpTraining {
     return strategy.optimizer_group(optimizer.primary())->reducer(1)->buckets().has_slot(0);
   }
 
-  MirroredStrategy strategy{{"cpu:0", "cpu:1"}, {.intra_op_threads = 1}};
+  MirroredStrategy strategy{cpu_devices(2), {.intra_op_threads = 1}};
   Mirrored<LookUpNet> model = strategy.scope([](ReplicaContext&) { return LookUpNet(); });
   Mirrored<torch::optim::SGD> optimizer = strategy.scope(
       [&](ReplicaContext& replica) { return torch::optim::SGD(model[replica]->parameters(), 0.1); });

@@ -64,7 +64,8 @@ std::vector<torch::Tensor> train_back_to_front(MultiWorkerMirroredStrategy& stra
     strategy.run([&](ReplicaContext& replica) {
       auto& own = optimizer[replica];
       own.zero_grad();
-      model[replica]->forward(shard_of_step(step, replica.replica_id())).square().mean().backward();
+      const auto shard = shard_of_step(step, replica.replica_id()).to(replica.device());
+      model[replica]->forward(shard).square().mean().backward();
       replica.apply_gradients(own);
     });
   }
@@ -107,12 +108,13 @@ class GradientOrderOnReplicas : public ::testing::Test {
     strategy_.run([&](ReplicaContext& replica) {
       auto& own = optimizer_[replica];
       own.zero_grad();
-      model_[replica]->forward(shard_of_step(0, replica.replica_id())).square().mean().backward();
+      const auto shard = shard_of_step(0, replica.replica_id()).to(replica.device());
+      model_[replica]->forward(shard).square().mean().backward();
       replica.apply_gradients(own);
     });
   }
 
-  MirroredStrategy strategy_{{"cpu:0", "cpu:1"}, {.intra_op_threads = 1}};
+  MirroredStrategy strategy_{cpu_devices(2), {.intra_op_threads = 1}};
   Mirrored<BackToFrontNet> model_ = strategy_.scope([](ReplicaContext&) { return BackToFrontNet(); });
   Mirrored<torch::optim::SGD> optimizer_ = strategy_.scope(
       [&](ReplicaContext& replica) { return torch::optim::SGD(model_[replica]->parameters(), 0.1); });

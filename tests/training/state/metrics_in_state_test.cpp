@@ -42,8 +42,9 @@ struct Loop {
           const auto scores = torch::rand({6}, generator);
           const auto targets = torch::tensor({0, 1, 1, 0, 1, 0});
           const auto own = torch::arange(replica.replica_id(), 6, replica.num_replicas());
-          mean.update(scores.index_select(0, own));
-          curve.update(scores.index_select(0, own), targets.index_select(0, own));
+          const auto own_scores = scores.index_select(0, own).to(replica.device());
+          mean.update(own_scores);
+          curve.update(own_scores, targets.index_select(0, own).to(replica.device()));
         },
         loss, auc, number);
   }
@@ -56,7 +57,7 @@ struct Loop {
 };
 
 TEST(MetricsInState, ARunThatResumesWithinAnEpochKeepsCountingOnAnyNumberOfReplicas) {
-  OneDeviceStrategy one("cpu:0");
+  OneDeviceStrategy one(cpu_devices(1)[0]);
   Loop whole(one);
   for (int step = 0; step < 4; ++step) whole.step(step);
 
@@ -78,7 +79,7 @@ TEST(MetricsInState, ARunThatResumesWithinAnEpochKeepsCountingOnAnyNumberOfRepli
 }
 
 TEST(MetricsInState, WorkersSaveAndResumeTogether) {
-  OneDeviceStrategy one("cpu:0");
+  OneDeviceStrategy one(cpu_devices(1)[0]);
   Loop whole(one);
   for (int step = 0; step < 2; ++step) whole.step(step);
   const TemporaryFolder folder;
@@ -100,7 +101,7 @@ TEST(MetricsInState, WorkersSaveAndResumeTogether) {
 TEST(MetricsInState, StartFrom0IfTheFileHasNone) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  OneDeviceStrategy strategy("cpu:0");
+  OneDeviceStrategy strategy(cpu_devices(1)[0]);
   Loop loop(strategy);
   TrainingState without(strategy);
   without.add_model(loop.model);
@@ -113,7 +114,7 @@ TEST(MetricsInState, StartFrom0IfTheFileHasNone) {
 TEST(MetricsInState, OtherMetricsThanInTheFileAreRefusedByName) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  OneDeviceStrategy strategy("cpu:0");
+  OneDeviceStrategy strategy(cpu_devices(1)[0]);
   Loop loop(strategy);
   loop.state.save(path, {});
   TrainingState other(strategy);

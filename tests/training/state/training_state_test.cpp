@@ -61,7 +61,7 @@ struct NoisyTraining {
              int now) {
             auto generator =
                 at::detail::createCPUGenerator(static_cast<uint64_t>(100 * now + replica.replica_id()));
-            const auto input = torch::randn({8, 4}, generator);
+            const auto input = torch::randn({8, 4}, generator).to(replica.device());
             adam.zero_grad();
             scale.scale(net->forward(input).square().mean()).backward();
             replica.apply_gradients(adam, {.scaler = &scale});
@@ -81,20 +81,21 @@ struct NoisyTraining {
 void expect_equal_models(const torch::nn::Module& given, const torch::nn::Module& expected) {
   const auto states = std::pair(state_dict(given), state_dict(expected));
   for (size_t i = 0; i < states.second.size(); ++i)
-    EXPECT_TRUE(torch::equal(states.first[i].second, states.second[i].second)) << states.second[i].first;
+    EXPECT_TRUE(torch::equal(states.first[i].second.cpu(), states.second[i].second.cpu()))
+        << states.second[i].first;
 }
 
 TEST(TrainingStateTest, AnotherRunContinuesBitByBit) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   NoisyTraining training(strategy);
   training.run_steps(0, 5);
   training.state.save(
       path, {.epoch = 1, .step = 5, .position = 2, .shuffle_seed = -3, .metrics = {{"loss", 0.25}}});
   training.run_steps(5, 9);
 
-  MirroredStrategy other({"cpu:0", "cpu:1"});
+  MirroredStrategy other(cpu_devices(2));
   NoisyTraining resumed(other, 2, /*seed=*/7);
   const auto progress = resumed.state.load(path);
   EXPECT_EQ(progress.epoch, 1);
@@ -109,33 +110,33 @@ TEST(TrainingStateTest, AnotherRunContinuesBitByBit) {
     expect_equal_models(*resumed.model->local_values()[replica], *training.model->local_values()[replica]);
   }
   // The replicas' statistics do differ, so the loop above checks each of them.
-  EXPECT_FALSE(torch::equal(training.model->local_values()[0]->named_buffers()["1.running_mean"],
-                            training.model->local_values()[1]->named_buffers()["1.running_mean"]));
+  EXPECT_FALSE(torch::equal(training.model->local_values()[0]->named_buffers()["1.running_mean"].cpu(),
+                            training.model->local_values()[1]->named_buffers()["1.running_mean"].cpu()));
 }
 
 TEST(TrainingStateTest, AnotherNumberOfReplicasGetsTheMeanOfTheBuffers) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy two({"cpu:0", "cpu:1"});
+  MirroredStrategy two(cpu_devices(2));
   NoisyTraining training(two);
   training.run_steps(0, 3);
   training.state.save(path, {});
   const auto mean_of = [&](const std::string& name) {
     const auto& models = training.model->local_values();
-    return ((models[0]->named_buffers()[name].to(torch::kFloat64) + models[1]->named_buffers()[name]) / 2)
-        .to(torch::kFloat32);
+    const auto sum =
+        models[0]->named_buffers()[name].cpu().to(torch::kFloat64) + models[1]->named_buffers()[name].cpu();
+    return (sum / 2).to(torch::kFloat32);
   };
-  for (const std::vector<std::string>& devices :
-       {std::vector<std::string>{"cpu:0"}, {"cpu:0", "cpu:1", "cpu:2"}}) {
-    MirroredStrategy strategy(devices);
+  for (const int replicas : {1, 3}) {
+    MirroredStrategy strategy(cpu_devices(replicas));
     NoisyTraining resumed(strategy, 2, /*seed=*/7);
     resumed.state.load(path);
     for (const auto& model : resumed.model->local_values()) {
-      EXPECT_TRUE(torch::equal(model->named_buffers()["1.running_mean"], mean_of("1.running_mean")));
-      EXPECT_TRUE(torch::equal(model->named_buffers()["1.running_var"], mean_of("1.running_var")));
+      EXPECT_TRUE(torch::equal(model->named_buffers()["1.running_mean"].cpu(), mean_of("1.running_mean")));
+      EXPECT_TRUE(torch::equal(model->named_buffers()["1.running_var"].cpu(), mean_of("1.running_var")));
       EXPECT_EQ(model->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 3);
-      EXPECT_TRUE(torch::equal(model->named_parameters()["0.weight"],
-                               training.model->primary()->named_parameters()["0.weight"]));
+      EXPECT_TRUE(torch::equal(model->named_parameters()["0.weight"].cpu(),
+                               training.model->primary()->named_parameters()["0.weight"].cpu()));
     }
     resumed.run_steps(3, 4);
   }
@@ -165,7 +166,7 @@ TEST(TrainingStateTest, WorkersSaveTogetherAndOneProcessContinues) {
       const auto& given = *resumed.model->local_values()[static_cast<size_t>(local)];
       const auto states = std::pair(state_dict(given), state_dict(expected));
       for (size_t i = 0; i < states.second.size(); ++i)
-        EXPECT_TRUE(torch::allclose(states.first[i].second, states.second[i].second, 1e-4, 1e-5))
+        EXPECT_TRUE(torch::allclose(states.first[i].second.cpu(), states.second[i].second.cpu(), 1e-4, 1e-5))
             << states.second[i].first;
     }
   }));
@@ -175,7 +176,7 @@ TEST(TrainingStateTest, WorkersSaveTogetherAndOneProcessContinues) {
 TEST(TrainingStateTest, ItsWeightsAreThoseOfAnEvaluation) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   NoisyTraining training(strategy);
   training.run_steps(0, 3);
   training.state.save(path, {});
@@ -188,7 +189,7 @@ TEST(TrainingStateTest, ItsWeightsAreThoseOfAnEvaluation) {
 TEST(TrainingStateTest, StatesOfOtherModelsAndOptimizersAreRefusedByTheFirstTensorThatDiffers) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   NoisyTraining training(strategy);
   training.run_steps(0, 1);
   training.state.save(path, {});
@@ -215,7 +216,7 @@ TEST(TrainingStateTest, StatesOfOtherModelsAndOptimizersAreRefusedByTheFirstTens
 TEST(TrainingStateTest, OtherFormatsAndDamageAreRefused) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   NoisyTraining training(strategy);
   training.state.save(path, {});
   const auto whole = std::get<StateValue::Dict>(load_state_file(path).data());
@@ -262,7 +263,7 @@ TEST(TrainingStateTest, OtherFormatsAndDamageAreRefused) {
 TEST(TrainingStateTest, WhatALaterFormatAddsIsIgnored) {
   const TemporaryFolder folder;
   const auto path = folder.file("state.pt");
-  MirroredStrategy strategy({"cpu:0", "cpu:1"});
+  MirroredStrategy strategy(cpu_devices(2));
   NoisyTraining training(strategy);
   training.state.save(path, {.step = 4});
   auto dict = std::get<StateValue::Dict>(load_state_file(path).data());
@@ -272,7 +273,7 @@ TEST(TrainingStateTest, WhatALaterFormatAddsIsIgnored) {
 }
 
 TEST(TrainingStateTest, MistakesOfCallersAreRefused) {
-  MirroredStrategy strategy({"cpu:0"});
+  MirroredStrategy strategy(cpu_devices(1));
   TrainingState state(strategy);
   EXPECT_THAT(error_of<InvalidArgument>([&] { state.save("state.pt", {}); }),
               HasSubstr("expected a model, but got none"));

@@ -28,7 +28,7 @@ class StepErrorTest : public ::testing::Test {
     return trainer_.fit(x, y, {.batches = {.global_batch_size = batch_size}});
   }
 
-  MirroredStrategy strategy_{{"cpu:0"}, {.intra_op_threads = 1}};
+  MirroredStrategy strategy_{cpu_devices(1), {.intra_op_threads = 1}};
   Trainer<TanhNet> trainer_{strategy_, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(),
                             cross_entropy};
   torch::Tensor x_ = torch::zeros({8, 6}, torch::kDouble);
@@ -36,12 +36,12 @@ class StepErrorTest : public ::testing::Test {
 };
 
 TEST_F(StepErrorTest, NamesTheReplicaLibTorchsReasonAndTheShardInOneLine) {
-  EXPECT_EQ(
-      message_of<StepError>([&] {
-        fit(torch::zeros({8, 7}, torch::kDouble), y_);
-      }),
-      "[Trainer] replica 0 (cpu:0) failed in a training step: mat1 and mat2 shapes cannot be multiplied "
-      "(4x7 and 6x5); its shard has data float64 [4, 7] and targets int64 [4]");
+  EXPECT_EQ(message_of<StepError>([&] {
+              fit(torch::zeros({8, 7}, torch::kDouble), y_);
+            }),
+            "[Trainer] replica 0 (" + cpu_devices(1)[0] +
+                ") failed in a training step: mat1 and mat2 shapes cannot be multiplied "
+                "(4x7 and 6x5); its shard has data float64 [4, 7] and targets int64 [4]");
 }
 
 TEST_F(StepErrorTest, NamesTheReplicaThatFailed) {
@@ -50,7 +50,7 @@ TEST_F(StepErrorTest, NamesTheReplicaThatFailed) {
       strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
   const auto y = torch::tensor({0, 0, 0, 0, 0, 9, 0, 0});  // of replica 1's shard
   EXPECT_THAT(message_of<StepError>([&] { trainer.fit(x_, y, {.batches = {.global_batch_size = 8}}); }),
-              AllOf(StartsWith("[Trainer] replica 1 (cpu:1) failed in a training step: "),
+              AllOf(StartsWith("[Trainer] replica 1 (" + cpu_devices(2)[1] + ") failed in a training step: "),
                     HasSubstr("9 is out of bounds; its"),
                     EndsWith("its shard has data float64 [4, 6] and targets int64 [4]")));
 }

@@ -115,10 +115,10 @@ TEST(TrainerOverWorkers, EvaluatesOneModelOfTheMeanOfAllReplicasStatistics) {
         {.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.folder = folder.path()})},
          .batches = {.global_batch_size = 12}});
     for (const auto& model : trainer.model().local_values())
-      before[rank].push_back(model->norm->running_mean.clone());
+      before[rank].push_back(model->norm->running_mean.cpu().clone());
     outputs[rank] = trainer.predict(data.data, {.global_batch_size = 4});
     for (const auto& model : trainer.model().local_values())
-      means[rank].push_back(model->norm->running_mean.clone());
+      means[rank].push_back(model->norm->running_mean.cpu().clone());
   };
   expect_no_worker_failed(run_strategies({2, 1}, train, [](int, WorkerSetUp&) {}));
   // Saving changed nothing: each replica has the statistics of its own shard.

@@ -57,7 +57,7 @@ TEST_F(ValidationDataTest, RefusesTensorsOfDifferentNumbersOfRows) {
 }
 
 TEST(FitBatches, AreOf32ExamplesUnlessGivenAnotherSize) {
-  MirroredStrategy strategy({"cpu:0"}, {.intra_op_threads = 1});
+  MirroredStrategy strategy(cpu_devices(1), {.intra_op_threads = 1});
   Trainer<TanhNet> trainer(
       strategy, [](ReplicaContext&) { return TanhNet(); }, momentum_sgd(), cross_entropy);
   const auto x = torch::zeros({65, 6}, torch::kDouble);
