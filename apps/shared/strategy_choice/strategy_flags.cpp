@@ -36,7 +36,7 @@ std::vector<Flag> strategy_flags(const std::vector<std::string>& strategies) {
       {"Strategy", "replicas-per-device", "N",
        "Replicas on each device, each with its own stream, to fill a GPU that one replica cannot",
        fmt::format("{}", defaults.replicas_per_device)},
-      {"Strategy", "replica-weights", "LIST",
+      {"Strategy", "replica-weights", "WEIGHTS",
        "Cut each batch by these numbers, one for each replica, such as 1,3 for a CPU and a device that is "
        "three times as fast. measured takes the speeds of the first steps (default: equal pieces)"},
       {"Strategy", "mesh", "AXES",
