@@ -39,7 +39,7 @@ void load_device_plugin(const Environment& environment) {
   if (plugin == "torch_tpu") return load_torch_tpu();
   // Operators of the library stay registered, so it is never closed.
   if (dlopen(plugin.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
-  const char* why = dlerror();
+  const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): no other thread loads libraries
   throw UsageError(std::string(kVariable) + "=" + plugin +
                    ": cannot load the library: " + (why != nullptr ? why : ""));
 }
