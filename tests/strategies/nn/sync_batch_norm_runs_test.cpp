@@ -54,7 +54,7 @@ class SyncBatchNormRuns : public testing::Test {
 
   /// Replica r gives [[r, r], [r + 1, r + 1]]: the mean over all is 1.5, the variance 11 / 12.
   static torch::Tensor shard_of(const ReplicaContext& replica) {
-    return torch::tensor({{0.0, 0.0}, {1.0, 1.0}}) + replica.replica_id();
+    return torch::tensor({{0.0, 0.0}, {1.0, 1.0}}).to(replica.device()) + replica.replica_id();
   }
 
   void expect_usable(Mirrored<SyncBatchNorm>& norms) {
@@ -84,10 +84,11 @@ TEST_F(SyncBatchNormRuns, BindsModulesOfScopeAndMirrorAtAnyDepth) {
   for (auto* models : {&mirrored, &scoped}) {
     const auto outputs = strategy_.run(
         [&](ReplicaContext& replica, TwoNorms& own) {
-          return own->forward(shards[static_cast<size_t>(replica.replica_id())]).detach();
+          return own->forward(shards[static_cast<size_t>(replica.replica_id())].to(replica.device()))
+              .detach();
         },
         *models);
-    EXPECT_LE(largest_difference({torch::cat(outputs.local_values())}, {expected}), 1e-12);
+    EXPECT_LE(largest_difference({torch::cat(values_of(outputs.local_values()))}, {expected}), 1e-12);
     for (const auto& own : models->local_values())
       EXPECT_LE(largest_difference(own->buffers(), alone->buffers()), 1e-12);
   }
@@ -107,7 +108,10 @@ TEST_F(SyncBatchNormRuns, SeveralModulesAndTheUsersOwnCollectivesShareAStep) {
   loss_of(y, y.square().sum(0)).backward();
 
   auto inputs = strategy_.distribute_values_from_function([&](const ValueContext& context) {
-    return shards[static_cast<size_t>(context.replica_id_in_sync_group)].clone().requires_grad_();
+    const auto replica = static_cast<size_t>(context.replica_id_in_sync_group);
+    return shards[replica]
+        .to(strategy_.devices()[replica].torch_device(), /*non_blocking=*/false, /*copy=*/true)
+        .requires_grad_();
   });
   strategy_.run(
       [&](ReplicaContext& replica, TwoNorms& own, torch::Tensor& shard) {
@@ -116,12 +120,12 @@ TEST_F(SyncBatchNormRuns, SeveralModulesAndTheUsersOwnCollectivesShareAStep) {
       },
       models, inputs);
   std::vector<torch::Tensor> gradients;
-  for (const auto& shard : inputs.local_values()) gradients.push_back(shard.grad());
+  for (const auto& shard : inputs.local_values()) gradients.push_back(shard.grad().cpu());
   EXPECT_LE(largest_difference({torch::cat(gradients)}, {input.grad()}), 1e-12);
   const auto parameters = alone->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto sum = torch::zeros_like(parameters[i]);
-    for (const auto& own : models.local_values()) sum += own->parameters()[i].grad();
+    for (const auto& own : models.local_values()) sum += own->parameters()[i].grad().cpu();
     EXPECT_LE(largest_difference({sum}, {parameters[i].grad()}), 1e-12) << i;
   }
 }
@@ -134,7 +138,7 @@ TEST_F(SyncBatchNormRuns, BackwardIsNoCollectiveWhereTheInputHasNoGradient) {
         if (replica.replica_id() == 1) y.sum().backward();
       },
       norms);
-  EXPECT_TRUE(torch::equal(norms.local_values()[1]->bias.grad(), torch::full({2}, 2.0F)));
+  EXPECT_TRUE(torch::equal(norms.local_values()[1]->bias.grad().cpu(), torch::full({2}, 2.0F)));
   EXPECT_FALSE(norms.primary()->bias.grad().defined());
 }
 
@@ -143,7 +147,7 @@ TEST_F(SyncBatchNormRuns, AGlobalBatchWithOneValueAChannelThrowsOnEveryReplica) 
   std::atomic<int> throws = 0;
   const auto one_example = [&](ReplicaContext& replica, SyncBatchNorm& own) {
     try {
-      own->forward(torch::ones({replica.replica_id() == 2 ? 1 : 0, 2}));
+      own->forward(torch::ones({replica.replica_id() == 2 ? 1 : 0, 2}).to(replica.device()));
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr("expected more than 1 value a channel in the global batch"));
       EXPECT_THAT(error.what(), HasSubstr("but got 1"));
@@ -162,14 +166,14 @@ TEST_F(SyncBatchNormRuns, AGlobalBatchWithoutExamplesLeavesTheStatisticsUntouche
   std::vector<std::vector<torch::Tensor>> before;
   for (const auto& own : norms.local_values()) before.push_back(values_of(own->buffers()));
   strategy_.run(
-      [](ReplicaContext&, SyncBatchNorm& own) {
-        const auto x = torch::ones({0, 2, 4, 4}).requires_grad_();
+      [](ReplicaContext& replica, SyncBatchNorm& own) {
+        const auto x = torch::ones({0, 2, 4, 4}).to(replica.device()).requires_grad_();
         const auto y = own->forward(x);
         EXPECT_EQ(y.sizes(), x.sizes());
         own->zero_grad();
         y.sum().backward();
         EXPECT_EQ(x.grad().sizes(), x.sizes());
-        EXPECT_TRUE(torch::equal(own->weight.grad(), torch::zeros({2})));
+        EXPECT_TRUE(torch::equal(own->weight.grad().cpu(), torch::zeros({2})));
       },
       norms);
   for (size_t replica = 0; replica < before.size(); ++replica)
@@ -205,10 +209,11 @@ TEST_F(SyncBatchNormRuns, RefusesToTrainOutsideItsStrategysRuns) {
 TEST_F(SyncBatchNormRuns, BelongsToTheStrategyThatGaveItOutLast) {
   auto norms = make_norms();
   const auto x = torch::randn({4, 2});
-  OneDeviceStrategy one("cpu:0");
+  OneDeviceStrategy one(cpu_devices(1)[0]);
   auto taken = one.scope([&](ReplicaContext&) { return norms.primary(); });
   torch::nn::BatchNorm1d alone(2);
-  EXPECT_TRUE(torch::equal(taken.primary()->forward(x), alone->forward(x)));
+  const auto given = taken.primary()->forward(x.to(one.devices()[0].torch_device()));
+  EXPECT_TRUE(torch::equal(given.cpu(), alone->forward(x)));
   // A destroyed strategy has no runs.
   SyncBatchNorm orphan{nullptr};
   {
@@ -217,7 +222,7 @@ TEST_F(SyncBatchNormRuns, BelongsToTheStrategyThatGaveItOutLast) {
   }
   EXPECT_THROW(orphan->forward(x), InvalidArgument);
   orphan->eval();
-  EXPECT_EQ(orphan->forward(x).sizes(), x.sizes());
+  EXPECT_EQ(orphan->forward(x.to(orphan->weight.device())).sizes(), x.sizes());
 }
 
 TEST_F(SyncBatchNormRuns, RefusesOtherShapesAndSecondDerivatives) {

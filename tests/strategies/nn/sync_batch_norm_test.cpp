@@ -82,14 +82,14 @@ void set_parameters(Module& module, at::ScalarType dtype) {
 
 std::vector<torch::Tensor> gradients_of(const torch::nn::Module& module) {
   std::vector<torch::Tensor> gradients;
-  for (const auto& parameter : module.parameters()) gradients.push_back(parameter.grad().clone());
+  for (const auto& parameter : module.parameters()) gradients.push_back(parameter.grad().cpu().clone());
   return gradients;
 }
 
 std::vector<torch::Tensor> defined_buffers(const torch::nn::Module& module) {
   std::vector<torch::Tensor> buffers;
   for (const auto& buffer : module.buffers()) {
-    if (buffer.defined()) buffers.push_back(buffer.clone());
+    if (buffer.defined()) buffers.push_back(buffer.cpu().clone());
   }
   return buffers;
 }
@@ -133,7 +133,8 @@ Outcome on_replicas(int replicas, const BatchNormOptions& options, const std::ve
     const auto shards_of = [&](const torch::Tensor& whole) {
       const auto pieces = whole.split_with_sizes(batch.shards);
       return strategy.distribute_values_from_function([&](const ValueContext& context) {
-        return pieces[static_cast<size_t>(context.replica_id_in_sync_group)].detach();
+        const auto replica = static_cast<size_t>(context.replica_id_in_sync_group);
+        return pieces[replica].detach().to(strategy.devices()[replica].torch_device());
       });
     };
     auto inputs = shards_of(batch.input);
@@ -146,9 +147,9 @@ Outcome on_replicas(int replicas, const BatchNormOptions& options, const std::ve
           return output.detach();
         },
         modules, inputs, gradients);
-    outcome.outputs.push_back(torch::cat(outputs.local_values()));
+    outcome.outputs.push_back(torch::cat(values_of(outputs.local_values())));
     std::vector<torch::Tensor> input_gradients;
-    for (const auto& input : inputs.local_values()) input_gradients.push_back(input.grad());
+    for (const auto& input : inputs.local_values()) input_gradients.push_back(input.grad().cpu());
     outcome.input_gradients.push_back(torch::cat(input_gradients));
   }
   outcome.buffers = defined_buffers(*modules.primary());
@@ -238,10 +239,11 @@ TEST(SyncBatchNorm, TakesInputsThatLieInNoFormat) {
       [&](ReplicaContext& replica, SyncBatchNorm& own) {
         const auto begin = replica.replica_id() * 3;
         const auto shard = batches[0].input.slice(0, begin, begin == 0 ? 3 : 7);
-        return own->forward(shard.transpose(2, 3).contiguous().transpose(2, 3)).detach();
+        return own->forward(shard.to(replica.device()).transpose(2, 3).contiguous().transpose(2, 3)).detach();
       },
       modules);
-  EXPECT_LE(largest_difference({torch::cat(outputs.local_values())}, {expected.outputs[0]}), 1e-12);
+  EXPECT_LE(largest_difference({torch::cat(values_of(outputs.local_values()))}, {expected.outputs[0]}),
+            1e-12);
 }
 
 TEST(SyncBatchNorm, StaysExactFarFromZero) {
@@ -276,7 +278,9 @@ TEST(SyncBatchNorm, EvaluatesByItsRunningStatisticsAsTorchDoes) {
   alone->forward(batches[0].input);
   strategy.run(
       [&](ReplicaContext& replica, SyncBatchNorm& own) {
-        own->forward(batches[0].input.split_with_sizes({3, 4})[static_cast<size_t>(replica.replica_id())]);
+        const auto shard =
+            batches[0].input.split_with_sizes({3, 4})[static_cast<size_t>(replica.replica_id())];
+        own->forward(shard.to(replica.device()));
       },
       modules);
   modules.eval();
@@ -286,11 +290,13 @@ TEST(SyncBatchNorm, EvaluatesByItsRunningStatisticsAsTorchDoes) {
   strategy.run(
       [&](ReplicaContext& replica, SyncBatchNorm& own) {
         if (replica.replica_id() == 1) {
-          EXPECT_LE(largest_difference({own->forward(batches[1].input)}, {expected}), 1e-12);
+          EXPECT_LE(largest_difference({own->forward(batches[1].input.to(replica.device()))}, {expected}),
+                    1e-12);
         }
       },
       modules);
-  EXPECT_LE(largest_difference({modules.primary()->forward(batches[1].input)}, {expected}), 1e-12);
+  const auto outside = modules.primary()->forward(batches[1].input.to(strategy.devices()[0].torch_device()));
+  EXPECT_LE(largest_difference({outside}, {expected}), 1e-12);
 }
 
 }  // namespace
