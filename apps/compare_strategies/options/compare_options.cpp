@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <utility>
 
 #include "lockstep/apps/compare_strategies/options/work_flags.h"
@@ -95,16 +96,23 @@ FlagTable compare_flags(const std::vector<std::string>& strategies) {
   return table;
 }
 
-std::vector<std::string> pieces_of(const std::string& text) {
+std::vector<std::string> pieces_of(const std::string& text, char separator) {
   std::vector<std::string> pieces(1);
   for (const char c : text) {
-    if (c == ':') {
+    if (c == separator) {
       pieces.emplace_back();
     } else {
       pieces.back() += c;
     }
   }
   return pieces;
+}
+
+/// Splits at +, since commas are between strategies. The parts may not be empty.
+std::optional<std::vector<std::string>> parts_joined_by_plus(const std::string& text) {
+  auto parts = pieces_of(text, '+');
+  if (std::find(parts.begin(), parts.end(), "") != parts.end()) return std::nullopt;
+  return parts;
 }
 
 /// Returns whether the strategy's replicas may be arranged in a mesh, and shard.
@@ -143,31 +151,18 @@ void read_mesh(const std::string& spelling, const std::string& text, ComparedStr
   strategy.replicas = static_cast<int>(ranks);
 }
 
-/// Splits at +, since commas are between strategies.
-std::vector<std::string> joined_by_plus(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == '+') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 /// Reads and removes weights of the replicas at the end of the text. Their values are checked when the
 /// strategy is made.
 std::string without_weights(const std::string& text, ComparedStrategy& strategy) {
   const auto at = text.find('@');
   if (at == std::string::npos) return text;
-  const auto weights = joined_by_plus(text.substr(at + 1));
-  if (std::find(weights.begin(), weights.end(), "") != weights.end()) {
+  const auto weights = parts_joined_by_plus(text.substr(at + 1));
+  if (!weights) {
     throw UsageError(
         fmt::format("--strategies {}: expected measured, or numbers joined by +, after @, but got '{}'", text,
                     text.substr(at + 1)));
   }
-  strategy.replica_weights = fmt::format("{}", fmt::join(weights, ","));
+  strategy.replica_weights = fmt::format("{}", fmt::join(*weights, ","));
   return text.substr(0, at);
 }
 
@@ -183,7 +178,7 @@ std::string without_stage(const std::string& text, ComparedStrategy& strategy) {
 ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::string>& names) {
   ComparedStrategy strategy{.label = text};
   const std::string stageless = without_stage(without_weights(text, strategy), strategy);
-  const auto pieces = pieces_of(stageless);
+  const auto pieces = pieces_of(stageless, ':');
   strategy.name = pieces[0];
   if (std::find(names.begin(), names.end(), strategy.name) == names.end()) {
     throw UsageError(fmt::format("--strategies: expected {}, each alone or with :N, but got '{}'{}",
@@ -207,12 +202,13 @@ ComparedStrategy parse_strategy(const std::string& text, const std::vector<std::
                     strategy.name));
   }
   if (has_devices) {
-    strategy.devices = joined_by_plus(stageless.substr(colon + 1));
-    if (std::find(strategy.devices.begin(), strategy.devices.end(), "") != strategy.devices.end()) {
+    const auto devices = parts_joined_by_plus(stageless.substr(colon + 1));
+    if (!devices) {
       throw UsageError(fmt::format("{}: expected devices joined by +, but got '{}'", spelling,
                                    stageless.substr(colon + 1)));
     }
-    strategy.replicas = static_cast<int>(strategy.devices.size());
+    strategy.devices = *devices;
+    strategy.replicas = static_cast<int>(devices->size());
     return strategy;
   }
   if (has_mesh) {
