@@ -138,6 +138,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
   before_run();
   const int64_t steps_before = core.num_steps(optimizers);
   RunFailure failure(first_replica_, core.num_runs++, &core.mesh);
+  const auto begin = MeasuredWeights::Clock::now();
   const auto run_replica = [&](int local) {
     ReplicaState& state = core.states[static_cast<size_t>(local)];
     const ReplicaRandomGuard random(state.generator,
@@ -149,8 +150,7 @@ void Strategy::run_replicas(const std::function<void(ReplicaContext&)>& fn,
     const std::vector<ReplicaBackends> axes = core.axis_backends(local);
     ReplicaCollectives::Run in_run(*core.bindings[static_cast<size_t>(local)], backends.device, state.waits,
                                    axes, &state.rank_generator, &state.recording);
-    if (core.measured_weights)
-      core.measured_weights->begin(local, MeasuredWeights::Clock::now(), state.waits.seconds());
+    if (core.measured_weights) core.measured_weights->begin(local, begin, state.waits.seconds());
     const bool are_all_here = state.num_replicas == num_replicas_;
     ReplicaContext replica(state, *this, are_all_here ? &backends : nullptr, batch,
                            are_all_here ? &axes : nullptr);

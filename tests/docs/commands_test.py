@@ -48,6 +48,7 @@ QUICK = {
     "compare_strategies": {"--rounds": "1", "--steps": "2"},
     "exchange_benchmark": {"--processes": "2", "--kibibytes": "4", "--pairs": "6"},
     "experts_benchmark": {"--pairs": "6"},
+    "mixed_devices_benchmark": {"--steps": "1", "--pairs": "6", "--batch": "16"},
     "pipeline_benchmark": {"--milliseconds": "2"},
     "planning_order_benchmark": {"--first": "2", "--cases": "1", "--layouts": "3", "--steps": "1"},
 }

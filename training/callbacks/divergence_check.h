@@ -11,7 +11,9 @@ namespace lockstep {
 
 /// Checks that all replicas of all workers have bitwise equal parameters and optimizer states. Training keeps
 /// them equal; defective memory, a wrong kernel or a change made to one replica only would otherwise go
-/// unnoticed. Buffers are not compared, since the statistics of BatchNorm differ between replicas.
+/// unnoticed. Buffers are not compared, since the statistics of BatchNorm differ between replicas. If devices
+/// are mixed, replicas are compared with those on devices of their own type: operators of other types round
+/// differently in the optimizer's step.
 ///
 /// Workers exchange a 64-bit digest of each tensor: the sum of its words times odd numbers, modulo 2^64. It
 /// always differs if one word differs, and almost always if several do. `modules` and `optimizers` have one

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace lockstep {
@@ -26,8 +27,8 @@ MeasuredWeights::MeasuredWeights(std::shared_ptr<BatchShares> shares, std::vecto
       rounds_left_(kRounds),
       runs_left_(kMostRuns) {}
 
-void MeasuredWeights::begin(int rank, Clock::time_point now, double waited) {
-  laps_[static_cast<size_t>(rank)] = {now, waited, 0};
+void MeasuredWeights::begin(int rank, Clock::time_point begin, double waited) {
+  laps_[static_cast<size_t>(rank)] = {begin, waited, 0};
 }
 
 void MeasuredWeights::note_gradients(int rank, Clock::time_point now, double waited) {
@@ -59,11 +60,9 @@ void MeasuredWeights::take(const BatchSizes& sizes) {
     if (examples[replica] == 0 || examples[replica] != bounds[replica + 1] - bounds[replica]) return;
   }
   if (++num_steps_ <= kFirstSteps) return;
-  fastest_.resize(num_replicas);
-  for (size_t replica = 0; replica < num_replicas; ++replica) {
-    const double each = seconds[replica] / static_cast<double>(examples[replica]);
-    fastest_[replica] = num_steps_ == kFirstSteps + 1 ? each : std::min(fastest_[replica], each);
-  }
+  for (size_t replica = 0; replica < num_replicas; ++replica)
+    seconds[replica] /= static_cast<double>(examples[replica]);
+  times_.push_back(std::move(seconds));
   num_examples_ = std::move(examples);
   if (num_steps_ == kFirstSteps + kCountedSteps) end_round();
 }
@@ -72,12 +71,16 @@ void MeasuredWeights::end_round() {
   std::vector<double> weights;
   double longest = 0;
   double shortest = 0;
-  for (size_t replica = 0; replica < fastest_.size(); ++replica) {
-    const double time = fastest_[replica] * static_cast<double>(num_examples_[replica]);
+  for (size_t replica = 0; replica < num_examples_.size(); ++replica) {
+    const double each = median_time(replica);
+    const double time = each * static_cast<double>(num_examples_[replica]);
     longest = replica == 0 ? time : std::max(longest, time);
     shortest = replica == 0 ? time : std::min(shortest, time);
-    weights.push_back(1 / fastest_[replica]);
+    weights.push_back(1 / each);
   }
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= sum;
+  times_.clear();
   num_steps_ = 0;
   --rounds_left_;
   confirmed_ = shares_->weights();
@@ -85,7 +88,20 @@ void MeasuredWeights::end_round() {
     rounds_left_ = 0;
     return;
   }
+  if (rounds_left_ == 0) {
+    // By now only noise changes the weights.
+    for (size_t replica = 0; replica < weights.size(); ++replica)
+      weights[replica] = (weights[replica] + found_[replica]) / 2;
+  }
+  found_ = weights;
   shares_->set_weights(std::move(weights));
+}
+
+double MeasuredWeights::median_time(size_t replica) const {
+  std::vector<double> sorted;
+  for (const auto& of_replicas : times_) sorted.push_back(of_replicas[replica]);
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[(sorted.size() - 1) / 2];
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,7 +18,8 @@ namespace lockstep {
 /// A replica's time is affine in its number of examples: some work, such as reading the weights, does not
 /// depend on it. So a division in proportion to the rates n / t that were measured for another division is
 /// only a step towards equal times, and is measured again, a few times. The rates are constant once the times
-/// are equal.
+/// are equal. Times begin with the run and not with a replica's thread: a thread that always starts later, as
+/// it shares a core with the input pipeline, has less time, too.
 ///
 /// Ranks call begin() and note_gradients() from their own threads; the others are called while no replica
 /// runs.
@@ -26,7 +28,7 @@ namespace lockstep {
 ///
 ///     MeasuredWeights weights(shares, {0, 1});
 ///     ...                              // in the thread of each rank, in a training step:
-///     weights.begin(rank, MeasuredWeights::Clock::now(), waits.seconds());
+///     weights.begin(rank, begin_of_run, waits.seconds());
 ///     weights.note_gradients(rank, MeasuredWeights::Clock::now(), waits.seconds());
 ///     ...                              // after the step:
 ///     weights.end_run(sizes);
@@ -39,8 +41,8 @@ class MeasuredWeights {
 
   /// Returns whether times are still wanted.
   bool is_measuring() const { return rounds_left_ > 0; }
-  /// Notes that a local rank begins a step. `waited` is its WaitClock's total.
-  void begin(int rank, Clock::time_point now, double waited);
+  /// Notes that a local rank begins a step, whose run began at `begin`. `waited` is its WaitClock's total.
+  void begin(int rank, Clock::time_point begin, double waited);
   /// Notes that a local rank has computed its gradients: call it once its device has done so. The first call
   /// of a step counts, since later ones follow sums with other ranks.
   void note_gradients(int rank, Clock::time_point now, double waited);
@@ -58,16 +60,19 @@ class MeasuredWeights {
 
   void take(const BatchSizes& sizes);
   void end_round();
+  /// Returns the (lower) median of the replica's times in this round, in seconds for an example.
+  double median_time(size_t replica) const;
 
   const std::shared_ptr<BatchShares> shares_;
   const std::vector<int> replicas_;  // of each local rank
   std::vector<Lap> laps_;            // of each local rank
   int rounds_left_;
   int runs_left_;
-  std::vector<double> confirmed_;      // weights that batches were cut by; empty: equal pieces
-  int num_steps_ = 0;                  // steps of this round
-  std::vector<double> fastest_;        // of each replica in this round, seconds for an example
-  std::vector<int64_t> num_examples_;  // of each replica in the round's last step
+  std::vector<double> confirmed_;           // weights that batches were cut by; empty: equal pieces
+  std::vector<double> found_;               // those of the last round, whose sum is 1
+  int num_steps_ = 0;                       // steps of this round
+  std::vector<std::vector<double>> times_;  // of the round's steps: each replica's seconds for an example
+  std::vector<int64_t> num_examples_;       // of each replica in the round's last step
 };
 
 }  // namespace lockstep

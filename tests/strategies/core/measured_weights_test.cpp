@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace lockstep {
 namespace {
 
@@ -70,6 +72,27 @@ TEST(MeasuredWeights, KeepEqualPiecesForEqualReplicas) {
   const auto shares = equal_shares(2);
   EXPECT_EQ(train(shares, {{0, 0.1, 0.02}, {1, 0.1, 0.02}}, 100), 5);
   EXPECT_TRUE(shares->weights().empty());
+}
+
+TEST(MeasuredWeights, AreMediansOfStepsAndMeansOfTheLastTwoRounds) {
+  const auto shares = equal_shares(2);
+  MeasuredWeights measured(shares, {0, 1});
+  const MeasuredWeights::Clock::time_point begin;
+  for (int run = 0; run < 20; ++run) {
+    const int64_t first = shares->cut(1200)[1];
+    // The second replica is twice and three times as fast in turn, so no round confirms the last one's
+    // weights. One step of each round is disturbed.
+    const double rate = run / 5 % 2 == 0 ? 2 : 3;
+    const double second = static_cast<double>(1200 - first) / rate + (run % 5 == 3 ? 5000 : 0);
+    measured.begin(0, begin, 0);
+    measured.note_gradients(0, begin + std::chrono::milliseconds(first), 0);
+    measured.begin(1, begin, 0);
+    measured.note_gradients(1, begin + std::chrono::microseconds(std::llround(1e3 * second)), 0);
+    measured.end_run(BatchSizes{1200, {first, 1200 - first}});
+    const double expected = run < 4 ? 600 : run < 9 ? 400 : run < 14 ? 300 : run < 19 ? 400 : 350;
+    ASSERT_NEAR(static_cast<double>(shares->cut(1200)[1]), expected, 1) << "run " << run;
+  }
+  EXPECT_FALSE(measured.is_measuring());
 }
 
 TEST(MeasuredWeights, TakeTheSlowestRankOfAReplica) {

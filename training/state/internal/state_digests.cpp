@@ -114,6 +114,17 @@ NamedDigests digests_of(const torch::nn::Module& module, const torch::optim::Opt
   return all;
 }
 
+/// Returns the type of each rank's device. A collective of the workers.
+std::vector<c10::DeviceType> device_types_of_ranks(Strategy& strategy) {
+  std::vector<torch::Tensor> own;
+  for (const auto& device : strategy.devices())
+    own.push_back(torch::tensor({static_cast<int64_t>(device.type)}, torch::kLong));
+  std::vector<c10::DeviceType> types;
+  for (const auto& type : gather_of_replicas(strategy, own))
+    types.push_back(static_cast<c10::DeviceType>(type.item<int64_t>()));
+  return types;
+}
+
 /// Returns the replica that differs from most others; of two, the second.
 size_t odd_one_out(const std::vector<int64_t>& digests) {
   std::map<int64_t, size_t> counts;
@@ -142,7 +153,8 @@ StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>&
   std::vector<torch::Tensor> own;
   for (const auto& of_replica : local.local_values()) own.push_back(of_replica.digests);
   const auto& first = local.local_values().front();
-  StateDigests all{first.names, gather_of_replicas(strategy, own), first.axes, {}};
+  StateDigests all{
+      first.names, gather_of_replicas(strategy, own), first.axes, {}, device_types_of_ranks(strategy)};
   for (const auto& axis : all.axes) {
     if (!axis.empty() && !all.parts.contains(axis))
       all.parts.emplace(axis, parts_of_ranks(strategy.mesh(), axis));
@@ -159,11 +171,11 @@ void check_equal(const StateDigests& states, int64_t step) {
                  replica, " has ", all[replica].size(0), " and replica 0 has ", all[0].size(0)));
   }
   for (size_t i = 0; i < states.names.size(); ++i) {
-    std::map<int, std::vector<size_t>> groups;  // of ranks with the same bits
+    std::map<std::pair<c10::DeviceType, int>, std::vector<size_t>> groups;  // of ranks with the same bits
     const auto* parts = states.axes[i].empty() ? nullptr : &states.parts.at(states.axes[i]);
     for (size_t rank = 0; rank < all.size(); ++rank)
-      groups[parts != nullptr ? parts->at(rank) : 0].push_back(rank);
-    for (const auto& [part, ranks] : groups) {
+      groups[{states.device_types[rank], parts != nullptr ? parts->at(rank) : 0}].push_back(rank);
+    for (const auto& [key, ranks] : groups) {
       std::vector<int64_t> digests;
       for (const size_t rank : ranks) digests.push_back(all[rank].const_data_ptr<int64_t>()[2 * i]);
       if (std::all_of(digests.begin(), digests.end(), [&](int64_t digest) { return digest == digests[0]; }))

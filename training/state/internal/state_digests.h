@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
@@ -19,6 +20,8 @@ struct StateDigests {
   std::vector<std::string> axes;           ///< of each tensor: along which ranks have other parts, or empty
   /// For each of these axes and each rank, the first rank that has the same parts.
   std::map<std::string, std::vector<int>> parts;
+  /// The type of each rank's device. Other types round otherwise, so only ranks of one type have equal bits.
+  std::vector<c10::DeviceType> device_types;
 };
 
 /// Computes the digests. `modules` and `optimizers` have one entry per local replica; there may be no
@@ -27,8 +30,8 @@ struct StateDigests {
 StateDigests digest_states(Strategy& strategy, const std::vector<ModulePointer>& modules,
                            const std::vector<torch::optim::Optimizer*>& optimizers);
 
-/// Throws InconsistentReplicas naming the replica that differs from most others and its first tensor that
-/// differs. `step` appears in the message.
+/// Throws InconsistentReplicas naming the replica that differs from most others on devices of its type and
+/// its first tensor that differs. `step` appears in the message.
 void check_equal(const StateDigests& states, int64_t step);
 
 /// Throws NotFinite naming the first replica that has trained values that are not finite, and the first such
