@@ -2,8 +2,8 @@
 # scripts/setup.sh [--no-python]
 #
 # Installs everything that Lockstep needs to build and test: Debian packages, LibTorch, Arrow, and
-# Python packages that tests compare with. Prints the commands that build it. You need this script only if
-# you build by hand: the other scripts install what they need.
+# Python packages that tests compare with. Prints the commands that build it. You need this script
+# only if you build by hand: the other scripts install what they need.
 #
 #   --no-python  do not fetch the Python packages
 set -euo pipefail

@@ -233,7 +233,7 @@ class ScriptsTest(scripts_case.ScriptsCase):
         for _ in range(2):
             arrow, options, folders = self.expect_success(self.run_script(script)).stdout.splitlines()
             self.assertEqual(options, f"-DLOCKSTEP_ARROW=ON -DLOCKSTEP_ARROW_ROOT={arrow}")
-            self.assertTrue(pathlib.Path(arrow).is_dir(), arrow)
+            self.assertTrue((pathlib.Path(arrow).parent / ".complete").is_file(), arrow)
             self.assertEqual(folders.split(":")[-1], str(pathlib.Path(arrow).parent))
         self.assertEqual([self.names_in(fetch) for fetch in self.fetches()].count({"pyarrow"}), 1)
 
