@@ -1,4 +1,4 @@
-/// Data sets in torch::data's style: images, click logs, text, tokens and tensors.
+/// Data sets in torch::data's style: images, click logs, Parquet files, text, tokens and tensors.
 #pragma once
 
 #include "lockstep/datasets/clicks/click_batch.h"
@@ -14,6 +14,7 @@
 #include "lockstep/datasets/images/image_folder.h"
 #include "lockstep/datasets/images/image_transform.h"
 #include "lockstep/datasets/images/mnist.h"
+#include "lockstep/datasets/parquet/parquet_file.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 #include "lockstep/datasets/text/byte_pair_files.h"

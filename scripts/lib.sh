@@ -4,7 +4,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-readonly libtorch_version=2.11.0
+readonly libtorch_version=2.11.0 arrow_version=26.0.1
 # The CUDA that the wheel was built with, and the first driver that supports it.
 readonly libtorch_cuda=13 libtorch_driver=580
 # scripts/packages/ lists the Python packages that are fetched, LibTorch among them, in versions for this Python.
@@ -207,6 +207,34 @@ need_libtorch() {
   fi
 }
 
+# Fetches Apache Arrow, unless LOCKSTEP_ARROW=OFF, or CMAKE_PREFIX_PATH names one; sets arrow (a folder, or nothing) and
+# arrow_options (arguments of configure).
+need_arrow() {
+  local folder prefix prefixes
+  arrow='' arrow_options=()
+  case ${LOCKSTEP_ARROW:-ON} in
+    ON) ;;
+    OFF)
+      arrow_options=(-DLOCKSTEP_ARROW=OFF)
+      say "Arrow: left out"
+      return ;;
+    *) fail "LOCKSTEP_ARROW: expected ON or OFF, but got '$LOCKSTEP_ARROW'" 2 ;;
+  esac
+  IFS=: read -r -a prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for prefix in ${prefixes[@]+"${prefixes[@]}"}; do
+    if compgen -G "$prefix/lib*/cmake/Arrow/ArrowConfig.cmake" >/dev/null; then
+      arrow_options=(-DLOCKSTEP_ARROW=ON -DLOCKSTEP_ARROW_ROOT=)
+      say "Arrow: yours in $prefix"
+      return
+    fi
+  done
+  folder=$(cache_folder)/arrow-$arrow_version
+  fetch_once "Arrow $arrow_version" "$folder" scripts/packages/arrow.txt
+  arrow=$folder/pyarrow
+  arrow_options=(-DLOCKSTEP_ARROW=ON -DLOCKSTEP_ARROW_ROOT="$arrow")
+  say "Arrow: $arrow"
+}
+
 # Prints the first Python of the version that the packages for tests are made for.
 python_for_tests() {
   local python
@@ -225,9 +253,9 @@ make_stand_ins() {
 
 # Finds the Python packages that tests compare with, or fetches them; sets test_python (an executable), test_python_path
 # (folders for PYTHONPATH) and test_library_path (folders for LD_LIBRARY_PATH), all empty if there are none: tests that need
-# them are skipped then. After need_libtorch.
+# them are skipped then. After need_libtorch and, if it is used, need_arrow.
 need_test_python() {
-  local folder lists=(scripts/packages/test_python.txt)
+  local folder lists=(scripts/packages/test_python.txt) arrow=${arrow:-}
   test_python='' test_python_path='' test_library_path=''
   case ${LOCKSTEP_TEST_PYTHON_PACKAGES:-ON} in
     ON) ;;
@@ -249,7 +277,7 @@ need_test_python() {
     say "Some tests compare with Python packages, 0.2 GB$([[ $libtorch ]] || echo ' and 1.2 GB of PyTorch'): --no-python leaves them out"
   fi
   fetch_once "Python packages for tests" "$folder" "${lists[@]}"
-  test_python_path=$folder${libtorch:+:${libtorch%/*}}
+  test_python_path=$folder${libtorch:+:${libtorch%/*}}${arrow:+:${arrow%/*}}
   test_library_path=$folder/stand-ins-${cuda,,}
   if [[ ! -d $test_library_path ]]; then
     timed "Making stand-ins for NVIDIA's libraries" make_stand_ins "${libtorch:-$folder/torch}/lib" "$test_library_path"
@@ -282,7 +310,8 @@ configure() {
   # Look up again what an earlier run found or was told: the LibTorch may be another one by now.
   timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
     -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
-    -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} "$@"
+    -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} \
+    ${arrow_options[@]+"${arrow_options[@]}"} "$@"
   check_gpu_build "$preset"
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # scripts/setup.sh [--no-python]
 #
-# Installs everything that Lockstep needs to build and test: Debian packages, LibTorch, and Python
-# packages that tests compare with. Prints the commands that build it. You need this script only if
-# you build by hand: the other scripts install what they need.
+# Installs everything that Lockstep needs to build and test: Debian packages, LibTorch, Arrow, and
+# Python packages that tests compare with. Prints the commands that build it. You need this script
+# only if you build by hand: the other scripts install what they need.
 #
 #   --no-python  do not fetch the Python packages
 set -euo pipefail
@@ -18,7 +18,8 @@ case ${1:-} in
 esac
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch
+need_arrow
 need_test_python
-say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda \
+say "Ready: cmake --preset release ${libtorch:+-DCMAKE_PREFIX_PATH=$libtorch }-DLOCKSTEP_CUDA=$cuda ${arrow_options[*]} \
   -DLOCKSTEP_TEST_PYTHON=$test_python -DLOCKSTEP_TEST_PYTHONPATH=$test_python_path \
   -DLOCKSTEP_TEST_LIBRARY_PATH=$test_library_path && cmake --build build/release"

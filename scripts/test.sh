@@ -45,6 +45,7 @@ build_tests() {
 
 need_packages "${packages_to_build[@]}" "${packages_to_test[@]}" "${packages_to_sanitize[@]}"
 need_libtorch
+need_arrow
 need_test_python
 # Starting a process for each test would take longer than most tests.
 configure release -DLOCKSTEP_LIST_TESTS=OFF \

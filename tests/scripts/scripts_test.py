@@ -227,6 +227,33 @@ class ScriptsTest(scripts_case.ScriptsCase):
         self.assertLessEqual({"torch", "nvidia-cuda-runtime"}, self.names_in(self.fetches()[-1]))
         self.assertEqual(len(self.fetches()), 3)
 
+    def test_arrow_is_fetched_once_and_serves_the_tests_too(self):
+        self.set_test_python_version("%d.%d" % sys.version_info[:2])
+        script = 'need_libtorch\nneed_arrow\nneed_test_python\necho "$arrow"\necho "${arrow_options[*]}"\necho "$test_python_path"\n'
+        for _ in range(2):
+            arrow, options, folders = self.expect_success(self.run_script(script)).stdout.splitlines()
+            self.assertEqual(options, f"-DLOCKSTEP_ARROW=ON -DLOCKSTEP_ARROW_ROOT={arrow}")
+            self.assertTrue((pathlib.Path(arrow).parent / ".complete").is_file(), arrow)
+            self.assertEqual(folders.split(":")[-1], str(pathlib.Path(arrow).parent))
+        self.assertEqual([self.names_in(fetch) for fetch in self.fetches()].count({"pyarrow"}), 1)
+
+    def test_arrow_is_not_fetched_if_left_out_or_there(self):
+        script = 'need_arrow\necho "$arrow"\necho "${arrow_options[*]}"\n'
+        process = self.expect_success(self.run_script(script, LOCKSTEP_ARROW="OFF"))
+        self.assertEqual(process.stdout.splitlines(), ["", "-DLOCKSTEP_ARROW=OFF"])
+        own = self.project / "own" / "lib" / "cmake" / "Arrow"
+        own.mkdir(parents=True)
+        (own / "ArrowConfig.cmake").touch()
+        process = self.expect_success(self.run_script(script, CMAKE_PREFIX_PATH=f"/nowhere:{self.project / 'own'}"))
+        self.assertEqual(process.stdout.splitlines(), ["", "-DLOCKSTEP_ARROW=ON -DLOCKSTEP_ARROW_ROOT="])
+        self.assertEqual(self.run_script(script, LOCKSTEP_ARROW="maybe").returncode, 2)
+        self.assertEqual(self.fetches(), [])
+
+    def test_a_failed_fetch_of_arrow_is_an_error(self):
+        (self.calls / "broken").touch()
+        self.assertEqual(self.run_script("need_arrow\n").returncode, 1)
+        self.assertFalse(list(self.project.parent.rglob("arrow-*/.complete")))
+
     def test_an_interrupted_fetch_of_packages_for_tests_leaves_none(self):
         self.set_test_python_version("%d.%d" % sys.version_info[:2])
         self.expect_success(self.run_script("need_libtorch\n"))

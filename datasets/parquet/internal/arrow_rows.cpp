@@ -1,0 +1,150 @@
+#include <arrow/array/concatenate.h>
+#include <arrow/array/util.h>
+#include <arrow/chunked_array.h>
+#include <arrow/io/file.h>
+#include <arrow/table.h>
+#include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/open_file.h"
+#include "lockstep/datasets/parquet/internal/arrow_column.h"
+#include "lockstep/datasets/parquet/internal/parquet_rows.h"
+
+namespace lockstep {
+
+namespace {
+
+template <typename T>
+T value_or_throw(const std::string& place, arrow::Result<T> result) {
+  if (!result.ok()) throw DataError(place + ": " + result.status().message());
+  return std::move(result).ValueUnsafe();
+}
+
+/// Runs a function of Parquet's, some of which throw. `place` begins the message.
+template <typename Function>
+auto naming(const std::string& place, Function function) {
+  try {
+    return function();
+  } catch (const parquet::ParquetException& error) {
+    throw DataError(place + ": " + error.what());
+  }
+}
+
+void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+  if (field.is_leaf()) leaves.push_back(field.column_index);
+  for (const auto& child : field.children) add_leaves(child, leaves);
+}
+
+class ArrowRows : public ParquetRows {
+ public:
+  explicit ArrowRows(const ParquetFileOptions& options)
+      : file_(options.path), version_(file_.version()), null_fill_(options.null_fill) {
+    if (version_.size == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
+    properties_.set_page_checksum_verification(true);
+    const auto reader = open();
+    choose_columns(reader->manifest(), options.columns);
+    for (int i = 0; i < metadata_->num_row_groups(); ++i)
+      rows_of_groups_.push_back(naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); }));
+  }
+
+  const std::string& path() const override { return file_.path(); }
+  const std::vector<ParquetColumn>& columns() const override { return columns_; }
+  const std::vector<int64_t>& rows_of_groups() const override { return rows_of_groups_; }
+
+  std::vector<ParquetValues> read_row_group(int row_group) const override {
+    const std::string place = path() + ": row group " + std::to_string(row_group);
+    if (file_.version() != version_) throw DataError(path() + ": the file has changed since it was opened");
+    const auto reader = open_again(place);
+    const auto table =
+        naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves_)); });
+    std::vector<ParquetValues> values;
+    for (const ParquetColumn& column : columns_) {
+      const std::string of_column = place + ": column '" + column.name + "'";
+      const auto chunks = table->GetColumnByName(column.name);
+      const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
+      if (!chunks || chunks->length() != expected)
+        throw DataError(place, "column '" + column.name + "'", std::to_string(expected) + " rows",
+                        std::to_string(chunks ? chunks->length() : 0));
+      const auto array = one_array(of_column, *chunks);
+      const arrow::Status status = array->ValidateFull();
+      if (!status.ok()) throw DataError(of_column + ": " + status.message());
+      values.push_back(parquet_values(of_column, column, array, null_fill_));
+    }
+    return values;
+  }
+
+ private:
+  using Reader = std::unique_ptr<parquet::arrow::FileReader>;
+
+  static std::shared_ptr<arrow::Array> one_array(const std::string& place,
+                                                 const arrow::ChunkedArray& chunks) {
+    if (chunks.num_chunks() == 1) return chunks.chunk(0);
+    if (chunks.num_chunks() == 0) return value_or_throw(place, arrow::MakeEmptyArray(chunks.type()));
+    return value_or_throw(place, arrow::Concatenate(chunks.chunks()));
+  }
+
+  Reader open() {
+    Reader reader = open_again(path());
+    metadata_ = reader->parquet_reader()->metadata();
+    return reader;
+  }
+
+  // Arrow's reader is for one thread; it costs little once the metadata is there.
+  Reader open_again(const std::string& place) const {
+    return naming(place, [&] {
+      auto source = value_or_throw(place, arrow::io::ReadableFile::Open(file_.duplicate()));
+      return value_or_throw(place,
+                            parquet::arrow::FileReader::Make(
+                                arrow::default_memory_pool(),
+                                parquet::ParquetFileReader::Open(std::move(source), properties_, metadata_)));
+    });
+  }
+
+  void choose_columns(const parquet::arrow::SchemaManifest& manifest, std::vector<std::string> names) {
+    if (names.empty())
+      for (const auto& field : manifest.schema_fields) names.push_back(field.field->name());
+    else if (std::set<std::string>(names.begin(), names.end()).size() != names.size())
+      throw std::invalid_argument("[ParquetFile] columns: expected different names, but got one twice");
+    for (const std::string& name : names) add_column(manifest, name);
+  }
+
+  void add_column(const parquet::arrow::SchemaManifest& manifest, const std::string& name) {
+    const parquet::arrow::SchemaField* found = nullptr;
+    std::string all;
+    for (const auto& field : manifest.schema_fields) {
+      all += (all.empty() ? "" : ", ") + field.field->name();
+      if (field.field->name() != name) continue;
+      if (found) throw DataError(path(), "columns", "one named '" + name + "'", "two");
+      found = &field;
+    }
+    if (!found) throw DataError(path(), "columns", "one named '" + name + "'", all);
+    columns_.push_back(parquet_column(path(), *found->field));
+    if (null_fill_) check_null_fill(columns_.back(), *null_fill_);
+    add_leaves(*found, leaves_);
+  }
+
+  OpenFile file_;
+  FileVersion version_;
+  std::optional<double> null_fill_;
+  parquet::ReaderProperties properties_ = parquet::default_reader_properties();
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  std::vector<ParquetColumn> columns_;
+  std::vector<int> leaves_;
+  std::vector<int64_t> rows_of_groups_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options) {
+  return std::make_shared<const ArrowRows>(options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/datasets/parquet/parquet_file.h"
+
+namespace lockstep {
+
+/// What ParquetFile reads with: Arrow, whose headers only its sources see. Functions are as in ParquetFile;
+/// row groups are checked to exist.
+class ParquetRows {
+ public:
+  virtual ~ParquetRows() = default;
+
+  virtual const std::string& path() const = 0;
+  virtual const std::vector<ParquetColumn>& columns() const = 0;
+  virtual const std::vector<int64_t>& rows_of_groups() const = 0;
+  virtual std::vector<ParquetValues> read_row_group(int row_group) const = 0;
+};
+
+/// Throws DataError in builds without Arrow.
+std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options);
+
+}  // namespace lockstep

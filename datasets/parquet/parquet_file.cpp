@@ -1,0 +1,50 @@
+#include "lockstep/datasets/parquet/parquet_file.h"
+
+#include <numeric>
+#include <stdexcept>
+
+#include "lockstep/datasets/parquet/internal/parquet_rows.h"
+
+namespace lockstep {
+
+namespace {
+
+void check_row_group(const ParquetRows& rows, int row_group) {
+  const size_t groups = rows.rows_of_groups().size();
+  if (row_group < 0 || static_cast<size_t>(row_group) >= groups)
+    throw std::out_of_range("[ParquetFile] " + rows.path() + ": expected a row group below " +
+                            std::to_string(groups) + ", but got " + std::to_string(row_group));
+}
+
+}  // namespace
+
+ParquetFile::ParquetFile(const ParquetFileOptions& options) : rows_(open_parquet(options)) {}
+
+const std::string& ParquetFile::path() const {
+  return rows_->path();
+}
+
+const std::vector<ParquetColumn>& ParquetFile::columns() const {
+  return rows_->columns();
+}
+
+int ParquetFile::num_row_groups() const {
+  return static_cast<int>(rows_->rows_of_groups().size());
+}
+
+int64_t ParquetFile::num_rows() const {
+  const std::vector<int64_t>& rows = rows_->rows_of_groups();
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+int64_t ParquetFile::num_rows(int row_group) const {
+  check_row_group(*rows_, row_group);
+  return rows_->rows_of_groups()[static_cast<size_t>(row_group)];
+}
+
+std::vector<ParquetValues> ParquetFile::read_row_group(int row_group) const {
+  check_row_group(*rows_, row_group);
+  return rows_->read_row_group(row_group);
+}
+
+}  // namespace lockstep

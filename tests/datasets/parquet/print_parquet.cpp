@@ -1,0 +1,112 @@
+// print_parquet <file> <fill or none> [column...]: prints the columns and the row groups of a Parquet file as
+// a line of JSON, for a test that compares them with another reader's. Exits with 3 on a DataError and with 2
+// on a bad argument, whose message goes to stderr.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/parquet_file.h"
+
+namespace lockstep {
+namespace {
+
+void print_numbers(const at::Tensor& tensor) {
+  const bool is_float = tensor.is_floating_point();
+  const at::Tensor flat = tensor.to(is_float ? at::kDouble : at::kLong).contiguous().view({-1});
+  std::cout << '[';
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    if (i > 0) std::cout << ',';
+    if (!is_float)
+      std::cout << flat[i].item<int64_t>();
+    else if (const double value = flat[i].item<double>(); value != value)
+      std::cout << "NaN";
+    else if (value > std::numeric_limits<double>::max() || value < std::numeric_limits<double>::lowest())
+      std::cout << (value > 0 ? "Infinity" : "-Infinity");
+    else
+      std::cout << value;
+  }
+  std::cout << ']';
+}
+
+void print_column(const ParquetColumn& column, const ParquetValues& values) {
+  std::cout << "{\"type\":\"" << c10::toString(values.values.scalar_type()) << "\",\"expected_type\":\""
+            << c10::toString(column.type) << "\",\"length\":" << column.length << ",\"shape\":[";
+  for (int64_t i = 0; i < values.values.dim(); ++i) std::cout << (i > 0 ? "," : "") << values.values.size(i);
+  std::cout << "],\"values\":";
+  print_numbers(values.values);
+  if (values.offsets.defined()) {
+    std::cout << ",\"offsets\":";
+    print_numbers(values.offsets);
+  }
+  std::cout << '}';
+}
+
+void print_file(const ParquetFileOptions& options) {
+  std::vector<ParquetColumn> columns;
+  std::vector<std::vector<ParquetValues>> groups;
+  std::vector<int64_t> rows;
+  {
+    const ParquetFile file(options);
+    columns = file.columns();
+    for (int group = 0; group < file.num_row_groups(); ++group) {
+      groups.push_back(file.read_row_group(group));
+      rows.push_back(file.num_rows(group));
+    }
+  }
+  // The tensors outlive the file that they were read from.
+  std::cout.precision(17);
+  std::cout << '[';
+  for (size_t group = 0; group < groups.size(); ++group) {
+    std::cout << (group > 0 ? "," : "") << "{\"rows\":" << rows[group] << ",\"columns\":{";
+    for (size_t i = 0; i < columns.size(); ++i) {
+      std::cout << (i > 0 ? "," : "") << '"' << columns[i].name << "\":";
+      print_column(columns[i], groups[group][i]);
+    }
+    std::cout << "}}";
+  }
+  std::cout << "]\n";
+}
+
+int print_or_say_why(ParquetFileOptions options) {
+  try {
+    print_file(options);
+    return 0;
+  } catch (const DataError& error) {
+    std::cerr << error.what() << '\n';
+    return 3;
+  }
+}
+
+int print_all(int argc, char** argv) {
+  if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
+  ParquetFileOptions options{.path = argv[1], .columns = {argv + 3, argv + argc}};
+  if (argv[2] != std::string("none")) options.null_fill = std::stod(argv[2]);
+  if (!std::filesystem::is_directory(options.path) || std::filesystem::is_empty(options.path))
+    return print_or_say_why(options);
+  int code = 0;
+  for (const auto& file : std::filesystem::directory_iterator(argv[1])) {
+    options.path = file.path();
+    code = std::max(code, print_or_say_why(options));
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::print_all(argc, argv);
+  } catch (const std::invalid_argument& error) {
+    std::cerr << error.what() << '\n';
+    return 2;
+  }
+}
