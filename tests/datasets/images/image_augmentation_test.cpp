@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <vector>
 
@@ -65,6 +66,24 @@ TEST(ImageAugmentation, DoesNotDependOnHowABatchIsCut) {
     EXPECT_TRUE(torch::cat(parts).equal(whole)) << size;
   }
   EXPECT_EQ(augment(images.slice(0, 0, 0), indices.slice(0, 0, 0), 4).sizes(), images.slice(0, 0, 0).sizes());
+}
+
+// SplitMix64's mixing function in unsigned integers of the host.
+uint64_t splitmix(uint64_t bits) {
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9U;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebU;
+  return bits ^ (bits >> 31);
+}
+
+TEST(ImageAugmentation, MirrorsByTheFormula) {
+  const uint64_t seed = 0xfedcba9876543210U;
+  const auto images = numbered_images(64);
+  const auto changed = ImageAugmentation{.flip = true, .seed = seed}(images, torch::arange(64), 9);
+  for (int64_t i = 0; i < 64; ++i) {
+    const uint64_t state = splitmix(splitmix(splitmix(seed) + 9) + static_cast<uint64_t>(i));
+    const bool is_mirrored = (splitmix(state + 0x9e3779b97f4a7c15U) >> 63) == 1;
+    EXPECT_TRUE(changed[i].equal(is_mirrored ? images[i].flip(2) : images[i])) << i;
+  }
 }
 
 TEST(ImageAugmentation, DrawsAnewForEveryEpochAndSeed) {
