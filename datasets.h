@@ -10,6 +10,7 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/images/generated_digits.h"
 #include "lockstep/datasets/images/ignored_files.h"
+#include "lockstep/datasets/images/image_augmentation.h"
 #include "lockstep/datasets/images/image_cache.h"
 #include "lockstep/datasets/images/image_folder.h"
 #include "lockstep/datasets/images/image_transform.h"
