@@ -304,13 +304,18 @@ run_cmake() {
 
 # configure preset [cmake argument...]
 configure() {
-  local preset=$1
+  local preset=$1 cache=build/$1/CMakeCache.txt arrow_before forget=()
   shift
   mkdir -p "build/$preset"
+  # A script that needs no Arrow keeps the one that another found for this build, unless it has been deleted.
+  arrow_before=$([[ ! -f $cache ]] || sed -n 's/^LOCKSTEP_ARROW_ROOT:PATH=//p' "$cache")
+  if [[ ! ${arrow_options[*]-} && $arrow_before && ! -d $arrow_before ]]; then
+    forget=(-U LOCKSTEP_ARROW -U LOCKSTEP_ARROW_ROOT)
+  fi
   # Look up again what an earlier run found or was told: the LibTorch may be another one by now.
   timed "Configuring build/$preset" run_cmake "build/$preset/configure.log" --preset "$preset" \
     -U 'LOCKSTEP_TORCH_*' -U LOCKSTEP_C10 -U LOCKSTEP_NCCL_INCLUDE -U Torch_DIR -U CMAKE_PREFIX_PATH \
-    -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} \
+    ${forget[@]+"${forget[@]}"} -DLOCKSTEP_CUDA="$cuda" ${libtorch:+-DCMAKE_PREFIX_PATH="$libtorch"} \
     ${arrow_options[@]+"${arrow_options[@]}"} "$@"
   check_gpu_build "$preset"
 }
