@@ -154,8 +154,8 @@ TEST_F(TestDeviceStreams, ASlowDeviceTakesLongerByItsFactor) {
   guard_impl().synchronizeDevice(value.device().index());
   const double computed = cpu_seconds() - cpu_begin;
   const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  // Other work on the machine makes it longer, and never shorter. Not all that is computed is an operator's: a
-  // sanitizer's part is a quarter.
+  // Other work on the machine makes it longer, and never shorter. Not all that is computed is an operator's:
+  // a sanitizer's part is a quarter.
   EXPECT_GT(taken, 0.5 * kFactor * computed);
 }
 
