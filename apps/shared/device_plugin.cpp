@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
@@ -18,10 +21,13 @@ constexpr const char* kVariable = "LOCKSTEP_DEVICE_PLUGIN";
 bool has_tpu() {
   return torch_tpu::num_tpu_chips() > 0;
 }
+bool has_torch_tpu = false;
 void load_torch_tpu() {
+  has_torch_tpu = true;  // even if it throws, its threads may be there
   static const torch_tpu::TorchTpu tpu;
 }
 #else
+constexpr bool has_torch_tpu = false;
 bool has_tpu() {
   return false;
 }
@@ -42,6 +48,13 @@ void load_device_plugin(const Environment& environment) {
   const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): no other thread loads libraries
   throw UsageError(std::string(kVariable) + "=" + plugin +
                    ": cannot load the library: " + (why != nullptr ? why : ""));
+}
+
+int exit_code_with_device_plugin(int code) {
+  if (!has_torch_tpu) return code;
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
 }
 
 }  // namespace lockstep::apps

@@ -11,4 +11,9 @@ namespace lockstep::apps {
 /// library if it cannot be loaded, and rethrows errors of torch_tpu::TorchTpu.
 void load_device_plugin(const Environment& environment);
 
+/// Returns `code`, for main() to return. With torch_tpu in the process, it does not return: it flushes the
+/// standard streams and ends the process with `code` without destroying static objects, as torch_tpu's
+/// threads, which outlive main(), would crash meanwhile.
+int exit_code_with_device_plugin(int code);
+
 }  // namespace lockstep::apps

@@ -12,7 +12,8 @@ namespace lockstep::apps {
 
 int run_torch_program(const std::string& name, int argc, char** argv, const ProgramBody& body) {
   const auto describe = [](const std::exception_ptr& error) { return describe_failure(error); };
-  return run_program({.name = name, .describe_error = describe}, argc, argv, body);
+  return exit_code_with_device_plugin(
+      run_program({.name = name, .describe_error = describe}, argc, argv, body));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/runtime/devices/device_streams.h"
+#include "lockstep/runtime/devices/internal/device_traits.h"
 
 namespace lockstep {
 
@@ -12,7 +13,9 @@ InputStreams::InputStreams(const std::vector<LogicalDevice>& devices, Kind kind)
     const torch::Device on = device.torch_device();
     if (on.is_cpu() || std::find(gpus_.begin(), gpus_.end(), on) != gpus_.end()) continue;
     gpus_.push_back(on);
-    if (kind == Kind::kOwn) own_.push_back(stream_from_pool(on, StreamPriority::kHigh));
+    // A backend without a pool works in the order in which it is called.
+    if (kind == Kind::kOwn && device_traits(on.type()).has_stream_pool)
+      own_.push_back(stream_from_pool(on, StreamPriority::kHigh));
   }
 }
 
@@ -33,7 +36,9 @@ void InputStreams::hand_over(StreamFence& ready) const {
 }
 
 void InputStreams::keep_for_current_stream(const torch::Tensor& tensor) const {
-  if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(current_stream(tensor.device()));
+  if (!tensor.defined() || tensor.is_cpu()) return;
+  const auto is_there = [&](const c10::Stream& stream) { return stream.device() == tensor.device(); };
+  if (std::any_of(own_.begin(), own_.end(), is_there)) tensor.record_stream(current_stream(tensor.device()));
 }
 
 bool are_unshared(const std::vector<const torch::Tensor*>& tensors) {

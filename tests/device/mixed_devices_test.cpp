@@ -212,6 +212,11 @@ std::string trained_without_abilities() {
       strategy.run([](ReplicaContext&) { return torch::zeros({1}, torch::kPrivateUse1).device().str(); });
   if (where.local_values()[0] != "testdevice:3")
     return "a replica's current device is " + where.local_values()[0];
+  // The iterator ends while its batch is still in use.
+  const Example data = examples_of_three_classes();
+  auto batches =
+      strategy.distribute_dataset(TensorDataset(data.data, data.target), {.global_batch_size = kBatchSize});
+  const auto batch = *batches.begin();
   // A caller's mistake is no failure of the device, which cannot be asked.
   try {
     strategy.run([](ReplicaContext& replica) { torch::ones({2}, replica.device()).view({3}); });

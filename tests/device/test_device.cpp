@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "lockstep/tests/device/test_device_state.h"
@@ -153,6 +155,10 @@ void lack_abilities() {
 
 void check_has(const char* ability) {
   TORCH_CHECK_NOT_IMPLEMENTED(!lacks, "[test_device] this backend has no ", ability);
+}
+
+void check_has_as_torch_tpu(const char* ability) {
+  if (lacks) throw std::runtime_error(std::string("[test_device] this backend has no ") + ability);
 }
 
 std::vector<std::string> races() {

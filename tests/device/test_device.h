@@ -55,7 +55,8 @@ void repair(int device);
 int64_t operators_begun(int device);
 
 /// From now on the backend refuses what plugins need not have: streams from a pool, events, queries of
-/// streams and waits for one stream, and pinned memory. Call it before the first use of a device.
+/// streams and waits for one stream, pinned memory, and memory that is used on several streams. Call it
+/// before the first use of a device.
 void lack_abilities();
 
 /// From now on each operator takes `factor` times as long on `device`: the thread that calls it sleeps for

@@ -65,10 +65,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return *device;
   }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    check_has("pinned memory");
-    return &pinned_allocator();
-  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
     return default_generator(device);
   }

@@ -165,6 +165,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 void record_stream(at::Tensor& self, at::Stream stream) {
+  check_has_as_torch_tpu("memory that is used on several streams");
   order().use_on(static_cast<const char*>(self.storage().data()), name_of(stream));
 }
 

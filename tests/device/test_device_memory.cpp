@@ -175,6 +175,7 @@ class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device cpu(c10::DeviceType::CPU);
+    check_has_as_torch_tpu("pinned memory");
     if (bytes == 0) return {nullptr, cpu};
     auto* const data = static_cast<char*>(c10::alloc_cpu(bytes));
     const std::lock_guard<std::mutex> lock(memory().mutex);

@@ -38,6 +38,8 @@ StreamName name_of(const c10::Stream& stream);
 c10::Device existing(c10::Device device);
 /// Throws c10::NotImplementedError after lack_abilities().
 void check_has(const char* ability);
+/// Throws std::runtime_error after lack_abilities(), which is no class of LibTorch's, as torch_tpu does.
+void check_has_as_torch_tpu(const char* ability);
 /// Throws c10::AcceleratorError if `device` was lost.
 void check_device(int device);
 /// Whether memory, a stream or an operator of `device` has been used.

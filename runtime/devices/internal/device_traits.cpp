@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include <map>
+#include <stdexcept>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/mutex.h"
@@ -16,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-/// Backends refuse what they do not have with any class of LibTorch's errors.
+/// Backends refuse what they do not have with any class of LibTorch's errors, and torch_tpu with others.
 template <typename Attempt>
 bool works(const Attempt& attempt) {
   try {
@@ -26,6 +27,8 @@ bool works(const Attempt& attempt) {
   } catch (const c10::AcceleratorError&) {
     throw;
   } catch (const c10::Error&) {
+    return false;
+  } catch (const std::runtime_error&) {
     return false;
   }
 }
@@ -56,8 +59,10 @@ DeviceTraits try_out(c10::DeviceType type) {
     const at::Tensor zero = at::zeros({}, at::TensorOptions(first).dtype(at::kDouble));
     return zero.add(zero).scalar_type() == at::kDouble;
   });
+  // A backend may have an allocator that has no memory to give.
   traits.has_pinned_memory = works([&] {
-    return at::globalContext().getAcceleratorHooksInterface(type).getPinnedMemoryAllocator() != nullptr;
+    at::Allocator* pinned = at::globalContext().getAcceleratorHooksInterface(type).getPinnedMemoryAllocator();
+    return pinned != nullptr && pinned->allocate(1).get() != nullptr;
   });
   return traits;
 }
