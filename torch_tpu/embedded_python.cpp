@@ -74,7 +74,8 @@ Function EmbeddedPython::find(const char* name) const {
   void* function = dlsym(handle_, name);
   if (function == nullptr) {
     throw InvalidArgument("[torch_tpu] expected a shared library of Python, but " + library_ + " has no " +
-                          name);
+                          name +
+                          ": set LOCKSTEP_LIBPYTHON to the libpython3.X.so of the Python that has torch_tpu");
   }
   return reinterpret_cast<Function>(function);
 }

@@ -123,7 +123,9 @@ TorchTpu::TorchTpu(const TorchTpuOptions& options) {
     return library;
   }();
   // An operator without a device would end the process.
-  if (num_devices() == 0) throw InvalidArgument("[torch_tpu] expected a device, but torch_tpu found none");
+  if (num_devices() == 0)
+    throw InvalidArgument(
+        "[torch_tpu] expected a device, but torch_tpu found none, for the reason that it has printed above");
   const c10::Device given = at::empty({1}, at::TensorOptions().device(device())).device();
   if (given != device()) {
     throw InvalidArgument("[torch_tpu] expected tensors on " + device().str() + ", but they came on " +

@@ -59,7 +59,9 @@ std::string why_no_gpu() {
 std::string why_no_device(c10::DeviceType type) {
   if (type == c10::DeviceType::CUDA) return why_no_gpu();
   if (!has_backend(type))
-    return "LibTorch has no backend for it in this process; the program must load the plugin that brings one";
+    return "LibTorch has no backend for it in this process; the program must load the plugin that brings "
+           "one, "
+           "as Lockstep's own programs do with the library in LOCKSTEP_DEVICE_PLUGIN";
   return "its backend is here, but finds no hardware";
 }
 

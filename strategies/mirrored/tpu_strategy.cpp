@@ -20,7 +20,8 @@ void check_plugin() {
   if (!c10::impl::hasDeviceGuardImpl(kPlugin)) {
     throw InvalidArgument(c10::str(
         "[", kTpuStrategy, "] expected a plugin with devices, but LibTorch has none in this process: ",
-        "the program must load it first, such as by torch_tpu::TorchTpu"));
+        "the program must load it first, such as by torch_tpu::TorchTpu, and Lockstep's own programs load "
+        "the library in LOCKSTEP_DEVICE_PLUGIN"));
   }
   if (num_devices(kPlugin) == 0) {
     throw InvalidArgument(c10::str("[", kTpuStrategy, "] expected a ", device_type_noun(kPlugin),

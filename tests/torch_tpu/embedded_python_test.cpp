@@ -23,7 +23,8 @@ TEST(EmbeddedPython, NamesALibraryThatIsMissing) {
 
 TEST(EmbeddedPython, NamesALibraryThatIsNoPython) {
   EXPECT_EQ(message_of<InvalidArgument>([] { EmbeddedPython python("libm.so.6"); }),
-            "[torch_tpu] expected a shared library of Python, but libm.so.6 has no Py_IsInitialized");
+            "[torch_tpu] expected a shared library of Python, but libm.so.6 has no Py_IsInitialized: set "
+            "LOCKSTEP_LIBPYTHON to the libpython3.X.so of the Python that has torch_tpu");
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ std::vector<std::string> requested_devices(const StrategyChoice& choice) {
 ReplicaWeights parse_replica_weights(const std::string& text) {
   if (text == "measured") return ReplicaWeights::measured();
   std::vector<double> values;
-  std::istringstream numbers(text);
+  std::istringstream numbers(text + (text.ends_with(',') ? "," : ""));  // getline() drops an empty last piece
   for (std::string number; std::getline(numbers, number, ',');) {
     double value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);

@@ -91,6 +91,8 @@ void read_strategy(const Arguments& given, std::vector<std::string> strategies, 
   choice.replicas_per_device =
       static_cast<int>(given.integer("replicas-per-device", kThreads, choice.replicas_per_device));
   if (given.has("replica-weights")) choice.replica_weights = given.text("replica-weights");
+  if (given.has("replica-weights") && choice.replica_weights.empty())
+    given.refuse("replica-weights", "measured, or positive numbers joined by commas");
   if (given.has("mesh")) choice.mesh = given.text("mesh");
   choice.sharding = static_cast<int>(given.integer("sharding", kStages, choice.sharding));
   choice.host_optimizer_state = given.is_on("host-optimizer-state");

@@ -112,6 +112,7 @@ TEST(StrategyChoice, CutsBatchesByWeights) {
   EXPECT_THAT(refusal(with_weights("1,x")),
               HasSubstr("--replica-weights 1,x: expected measured, or positive numbers"));
   EXPECT_THAT(refusal(with_weights("1,,2")), HasSubstr("but got ''"));
+  EXPECT_THAT(refusal(with_weights("1,2,")), HasSubstr("but got ''"));
   EXPECT_THAT(refusal(with_weights("1,0")),
               HasSubstr("--strategy mirrored --devices cpu:0,cpu:1 --replica-weights 1,0: expected positive "
                         "replica_weights, one for each of the 2 replicas, but got 1, 0"));

@@ -306,6 +306,8 @@ TEST(CommandLine, RefusesBothBatchSizes) {
 TEST(CommandLine, RefusesDevicesBesideReplicas) {
   EXPECT_THAT(refusal({"--devices", "cpu:0", "--replicas", "2"}),
               HasSubstr("expected one of --devices and --replicas, but got both"));
+  EXPECT_THAT(refusal({"--replica-weights", ""}),
+              HasSubstr("--replica-weights: expected measured, or positive numbers joined by commas"));
   EXPECT_THAT(refusal({"--replicas-per-device", "2", "--replicas", "2"}),
               HasSubstr("expected one of --replicas-per-device and --replicas, but got both"));
 }
