@@ -24,15 +24,17 @@ constexpr char kVersion[] = "0.2.0";
 
 /// Finds both packages without importing them, which would take seconds.
 constexpr char kFindPackages[] = R"(
-import importlib.metadata, importlib.util
+import importlib.machinery, importlib.metadata, importlib.util, os, platform
 def lockstep_version(name):
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return ""
 lockstep_torch = importlib.util.find_spec("torch")
-result = "\n".join([lockstep_version("torch_tpu"), lockstep_version("torch"),
-                    lockstep_torch.submodule_search_locations[0] if lockstep_torch else ""])
+lockstep_torch = lockstep_torch.submodule_search_locations[0] if lockstep_torch else ""
+lockstep_modules = [os.path.join(lockstep_torch, "_C" + suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+result = "\n".join([lockstep_version("torch_tpu"), lockstep_version("torch"), lockstep_torch,
+                    "" if any(map(os.path.exists, lockstep_modules)) else platform.python_version()])
 )";
 
 /// The module registers the backend by itself if it finds a TPU. Without one, it has to be told.
@@ -63,12 +65,13 @@ std::string libtorch_folder() {
   return fs::canonical(map->l_name).parent_path().string();
 }
 
-void check_packages(const EmbeddedPython& python) {
+void check_packages(const EmbeddedPython& python, const std::string& libpython) {
   std::istringstream lines(python.run(kFindPackages));
-  std::string torch_tpu, torch, folder;
+  std::string torch_tpu, torch, folder, wrong_python;
   std::getline(lines, torch_tpu);
   std::getline(lines, torch);
   std::getline(lines, folder);
+  std::getline(lines, wrong_python);
   if (torch_tpu != kVersion) {
     throw InvalidArgument(std::string("[torch_tpu] expected Python to have torch_tpu ") + kVersion +
                           ", but it has " + (torch_tpu.empty() ? "none" : torch_tpu) +
@@ -84,6 +87,11 @@ void check_packages(const EmbeddedPython& python) {
     throw InvalidArgument("[torch_tpu] expected Python's torch to be the LibTorch of this program, in " +
                           own + ", but it is " + folder +
                           "/lib: build Lockstep with CMAKE_PREFIX_PATH=" + folder);
+  }
+  if (!wrong_python.empty()) {
+    throw InvalidArgument("[torch_tpu] expected the Python that torch is installed for, in " + folder +
+                          ", but " + libpython + " is Python " + wrong_python +
+                          ": set LOCKSTEP_LIBPYTHON to the libpython3.X.so of that Python");
   }
 }
 
@@ -113,8 +121,9 @@ TorchTpu::TorchTpu(const TorchTpuOptions& options) {
                                    : options.lock_folder;
     locks_ = std::make_unique<TpuLocks>(devices_of_process(environment, devices), folder);
   }
-  python_ = std::make_unique<EmbeddedPython>(libpython_of(options));
-  check_packages(*python_);
+  const std::string libpython = libpython_of(options);
+  python_ = std::make_unique<EmbeddedPython>(libpython);
+  check_packages(*python_, libpython);
   python_->run(kLoad);
   static const auto kLibrary = [] {
     auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten",

@@ -39,9 +39,9 @@ class TorchTpu {
  public:
   /// Checks first, and then loads, which takes many seconds. Within 2 s, throws InvalidArgument: if this
   /// machine has no TPU, which is asked before any operator; if another process of Lockstep has the device;
-  /// if there is no libpython; and if the Python has no torch_tpu 0.2.0, or another torch than this program's
-  /// LibTorch. Later it throws InvalidArgument if the backend finds no device, and std::runtime_error with
-  /// Python's error.
+  /// if there is no libpython, or one of another version than torch's; and if the Python has no torch_tpu
+  /// 0.2.0, or another torch than this program's LibTorch. Later it throws InvalidArgument if the backend
+  /// finds no device, and std::runtime_error with Python's error.
   explicit TorchTpu(const TorchTpuOptions& options = {});
 
   /// Returns the device of this process.
