@@ -36,7 +36,7 @@ class PythonLock {
 EmbeddedPython::EmbeddedPython(const std::string& library) : library_(library) {
   handle_ = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle_ == nullptr) {
-    const char* error = dlerror();
+    const char* error = dlerror();  // NOLINT(concurrency-mt-unsafe): no other thread loads libraries
     throw InvalidArgument("[torch_tpu] expected the shared library of Python at '" + library + "', but " +
                           (error != nullptr ? error : "it cannot be loaded") +
                           ": set LOCKSTEP_LIBPYTHON to the libpython3.X.so of the Python that has torch_tpu");
