@@ -4,7 +4,8 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-readonly libtorch_version=2.11.0 arrow_version=26.0.1
+readonly libtorch_version=2.11.0
+readonly arrow_version=26.0.1
 # The CUDA that the wheel was built with, and the first driver that supports it.
 readonly libtorch_cuda=13 libtorch_driver=580
 # scripts/packages/ lists the Python packages that are fetched, LibTorch among them, in versions for this Python.

@@ -151,7 +151,7 @@ class FetchTest(scripts_case.ScriptsCase):
 
 class ListsTest(unittest.TestCase):
     def test_each_package_has_one_version_and_hashes(self):
-        self.assertEqual([path.stem for path in LISTS], ["libtorch", "libtorch_cuda", "test_python"])
+        self.assertEqual([path.stem for path in LISTS], ["arrow", "libtorch", "libtorch_cuda", "test_python"])
         for path in LISTS:
             for name, (version, hashes) in entries(path).items():
                 with self.subTest(list=path.name, package=name):
@@ -170,8 +170,10 @@ class ListsTest(unittest.TestCase):
     def test_versions_are_those_that_the_scripts_name(self):
         text = (scripts_case.ROOT / "scripts/lib.sh").read_text(encoding="utf-8")
         (torch,) = re.findall(r"(?m)^readonly libtorch_version=(\S+)$", text)
+        (arrow,) = re.findall(r"(?m)^readonly arrow_version=(\S+)$", text)
         (python,) = re.findall(r"(?m)^readonly test_python_version=(\S+)$", text)
         self.assertEqual({entries(path)["torch"][0] for path in LISTS if path.stem.startswith("libtorch")}, {torch})
+        self.assertEqual(entries(scripts_case.ROOT / "scripts/packages/arrow.txt")["pyarrow"][0], arrow)
         self.assertIn(f'PYTHON_VERSION = "{python}"\n',
                       (scripts_case.ROOT / "scripts/pin_packages.py").read_text(encoding="utf-8"))
 
