@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -30,6 +31,9 @@ using Example = torch::data::Example<>;
 ///   can replace the tensors of a batch that is not constant. Optional: without it, a CudaGraph does not
 ///   accept such batches, and batches for GPUs are made on the current stream of the thread that makes them,
 ///   not on a separate stream while the replicas compute.
+/// - cat(batches): Returns the examples of a std::vector of one batch or more, one batch after another.
+///   Optional, like the next: without them, distribute_dataset() does not shuffle streams of such batches.
+/// - select(batch, indices): Returns the examples at the indices, an int64 tensor [n], in their order.
 template <typename Batch>
 struct BatchTraits;
 
@@ -41,7 +45,24 @@ concept HasTensors = requires(const Batch& constant, Batch& batch, void (*look)(
   BatchTraits<Batch>::for_each_tensor(batch, exchange);
 };
 
+/// Whether the batch's traits have cat() and select().
+template <typename Batch>
+concept Selectable = requires(const Batch& batch, const std::vector<Batch>& batches,
+                              const torch::Tensor& indices) {
+  { BatchTraits<Batch>::cat(batches) } -> std::convertible_to<Batch>;
+  { BatchTraits<Batch>::select(batch, indices) } -> std::convertible_to<Batch>;
+};
+
 namespace detail {
+
+/// Returns `part(batch)` of each batch.
+template <typename Batch, typename Part>
+auto parts_of(const std::vector<Batch>& batches, const Part& part) {
+  std::vector<std::remove_cvref_t<decltype(part(batches.front()))>> parts;
+  parts.reserve(batches.size());
+  for (const auto& batch : batches) parts.push_back(part(batch));
+  return parts;
+}
 
 /// A tensor without dimensions was given as a batch. The caller adds where the batch came from.
 class NotABatch : public InvalidArgument {
@@ -83,6 +104,12 @@ struct BatchTraits<torch::Tensor> {
     // change of the other replicas' slices.
     return batch.narrow(0, begin, end - begin).variable_data();
   }
+  static torch::Tensor cat(const std::vector<torch::Tensor>& batches) {
+    return batches.front().defined() ? torch::cat(batches) : batches.front();
+  }
+  static torch::Tensor select(const torch::Tensor& batch, const torch::Tensor& indices) {
+    return batch.defined() ? batch.index_select(0, indices) : batch;
+  }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
     return batch.defined() ? pinned_for(batch, device).to(device, /*non_blocking=*/true) : batch;
   }
@@ -103,6 +130,16 @@ struct BatchTraits<torch::data::Example<Data, Target>> {
     return {BatchTraits<Data>::slice(batch.data, begin, end),
             BatchTraits<Target>::slice(batch.target, begin, end)};
   }
+  static Batch cat(const std::vector<Batch>& batches) requires(Selectable<Data>&& Selectable<Target>) {
+    return {
+        BatchTraits<Data>::cat(detail::parts_of(batches, [](const Batch& batch) { return batch.data; })),
+        BatchTraits<Target>::cat(detail::parts_of(batches, [](const Batch& batch) { return batch.target; }))};
+  }
+  static Batch select(const Batch& batch,
+                      const torch::Tensor& indices) requires(Selectable<Data>&& Selectable<Target>) {
+    return {BatchTraits<Data>::select(batch.data, indices),
+            BatchTraits<Target>::select(batch.target, indices)};
+  }
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device), BatchTraits<Target>::to(batch.target, device)};
   }
@@ -121,6 +158,12 @@ struct BatchTraits<torch::data::Example<Data, torch::data::example::NoTarget>> {
   static Batch none_of(const Batch& batch) { return {BatchTraits<Data>::none_of(batch.data)}; }
   static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
     return {BatchTraits<Data>::slice(batch.data, begin, end)};
+  }
+  static Batch cat(const std::vector<Batch>& batches) requires Selectable<Data> {
+    return {BatchTraits<Data>::cat(detail::parts_of(batches, [](const Batch& batch) { return batch.data; }))};
+  }
+  static Batch select(const Batch& batch, const torch::Tensor& indices) requires Selectable<Data> {
+    return {BatchTraits<Data>::select(batch.data, indices)};
   }
   static Batch to(const Batch& batch, torch::Device device) {
     return {BatchTraits<Data>::to(batch.data, device)};
@@ -151,6 +194,18 @@ struct BatchTraits<std::tuple<First, Rest...>> {
         },
         batch);
   }
+  static Batch cat(const std::vector<Batch>& batches)  //
+      requires(Selectable<First> && (Selectable<Rest> && ...)) {
+    return cat_parts(batches, std::index_sequence_for<First, Rest...>());
+  }
+  static Batch select(const Batch& batch, const torch::Tensor& indices)  //
+      requires(Selectable<First> && (Selectable<Rest> && ...)) {
+    return std::apply(
+        [&](const auto&... part) {
+          return Batch(BatchTraits<std::remove_cvref_t<decltype(part)>>::select(part, indices)...);
+        },
+        batch);
+  }
   static Batch to(const Batch& batch, torch::Device device) {
     return std::apply(
         [&](const auto&... part) {
@@ -166,6 +221,13 @@ struct BatchTraits<std::tuple<First, Rest...>> {
           (BatchTraits<std::remove_cvref_t<decltype(part)>>::for_each_tensor(part, visit), ...);
         },
         batch);
+  }
+
+ private:
+  template <size_t... i>
+  static Batch cat_parts(const std::vector<Batch>& batches, std::index_sequence<i...>) {
+    return Batch(BatchTraits<std::tuple_element_t<i, Batch>>::cat(
+        detail::parts_of(batches, [](const Batch& batch) { return std::get<i>(batch); }))...);
   }
 };
 
@@ -183,6 +245,18 @@ struct BatchTraits<std::vector<Part>> {
   static Batch slice(const Batch& batch, int64_t begin, int64_t end) {
     Batch result;
     for (const auto& part : batch) result.push_back(BatchTraits<Part>::slice(part, begin, end));
+    return result;
+  }
+  static Batch cat(const std::vector<Batch>& batches) requires Selectable<Part> {
+    Batch result;
+    for (size_t i = 0; i < batches.front().size(); ++i)
+      result.push_back(
+          BatchTraits<Part>::cat(detail::parts_of(batches, [i](const Batch& batch) { return batch.at(i); })));
+    return result;
+  }
+  static Batch select(const Batch& batch, const torch::Tensor& indices) requires Selectable<Part> {
+    Batch result;
+    for (const auto& part : batch) result.push_back(BatchTraits<Part>::select(part, indices));
     return result;
   }
   static Batch to(const Batch& batch, torch::Device device) {
