@@ -108,7 +108,7 @@ struct BatchTraits<torch::Tensor> {
     return batches.front().defined() ? torch::cat(batches) : batches.front();
   }
   static torch::Tensor select(const torch::Tensor& batch, const torch::Tensor& indices) {
-    return batch.defined() ? batch.index_select(0, indices) : batch;
+    return batch.defined() ? batch.index_select(0, indices.to(batch.device())) : batch;
   }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
     return batch.defined() ? pinned_for(batch, device).to(device, /*non_blocking=*/true) : batch;
