@@ -78,6 +78,13 @@ class ParquetFile {
   int64_t num_rows() const;
   /// Returns the number of rows in a row group. Throws std::out_of_range if there is no such group.
   int64_t num_rows(int row_group) const;
+  /// Returns the bytes of the tensors that read_row_group() returns for a row group, from the file's metadata
+  /// alone. Exact for numbers and lists of fixed length. Lists of any length are exact if the writer left
+  /// statistics of sizes, as pyarrow does; otherwise each empty list counts as one value. Reading takes more
+  /// memory for a while: the compressed bytes, and copies of columns that cannot be shared.
+  ///
+  /// Throws std::out_of_range if there is no such group, and DataError if its metadata is damaged.
+  int64_t decoded_bytes(int row_group) const;
 
   /// Reads a row group, and returns the values of columns() in their order. Blocks until it is read, decoded
   /// by the calling thread. Pages with a checksum are compared with it. The tensors own their memory.

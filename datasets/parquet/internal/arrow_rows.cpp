@@ -16,6 +16,7 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
+#include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 
 namespace lockstep {
@@ -38,9 +39,9 @@ auto naming(const std::string& place, Function function) {
   }
 }
 
-void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
-  if (field.is_leaf()) leaves.push_back(field.column_index);
-  for (const auto& child : field.children) add_leaves(child, leaves);
+/// Returns where the values of a column of a supported type are stored.
+const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& field) {
+  return field.is_leaf() ? field : leaf_of(field.children.front());
 }
 
 class ArrowRows : public ParquetRows {
@@ -59,8 +60,23 @@ class ArrowRows : public ParquetRows {
   const std::vector<ParquetColumn>& columns() const override { return columns_; }
   const std::vector<int64_t>& rows_of_groups() const override { return rows_of_groups_; }
 
+  int64_t decoded_bytes(int row_group) const override {
+    return naming(place_of(row_group), [&] {
+      const auto group = metadata_->RowGroup(row_group);
+      int64_t bytes = 0;
+      for (size_t i = 0; i < columns_.size(); ++i)
+        if (__builtin_add_overflow(
+                bytes,
+                lockstep::decoded_bytes(columns_[i], rows_of_groups_[static_cast<size_t>(row_group)],
+                                        *group->ColumnChunk(leaves_[i]), element_levels_[i]),
+                &bytes))
+          throw DataError(place_of(row_group) + ": it says to hold more bytes than any memory");
+      return bytes;
+    });
+  }
+
   std::vector<ParquetValues> read_row_group(int row_group) const override {
-    const std::string place = path() + ": row group " + std::to_string(row_group);
+    const std::string place = place_of(row_group);
     if (file_.version() != version_) throw DataError(path() + ": the file has changed since it was opened");
     const auto reader = open_again(place);
     const auto table =
@@ -82,6 +98,8 @@ class ArrowRows : public ParquetRows {
   }
 
  private:
+  std::string place_of(int row_group) const { return path() + ": row group " + std::to_string(row_group); }
+
   using Reader = std::unique_ptr<parquet::arrow::FileReader>;
 
   static std::shared_ptr<arrow::Array> one_array(const std::string& place,
@@ -128,7 +146,9 @@ class ArrowRows : public ParquetRows {
     if (!found) throw DataError(path(), "columns", "one named '" + name + "'", all);
     columns_.push_back(parquet_column(path(), *found->field));
     if (null_fill_) check_null_fill(columns_.back(), *null_fill_);
-    add_leaves(*found, leaves_);
+    const auto& leaf = leaf_of(*found);
+    leaves_.push_back(leaf.column_index);
+    element_levels_.push_back(leaf.level_info.repeated_ancestor_def_level);
   }
 
   OpenFile file_;
@@ -137,7 +157,8 @@ class ArrowRows : public ParquetRows {
   parquet::ReaderProperties properties_ = parquet::default_reader_properties();
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
-  std::vector<int> leaves_;
+  std::vector<int> leaves_;          // the Parquet column of each of columns_
+  std::vector<int> element_levels_;  // of each of columns_, as decoded_bytes() takes it
   std::vector<int64_t> rows_of_groups_;
 };
 

@@ -18,6 +18,7 @@ class ParquetRows {
   virtual const std::string& path() const = 0;
   virtual const std::vector<ParquetColumn>& columns() const = 0;
   virtual const std::vector<int64_t>& rows_of_groups() const = 0;
+  virtual int64_t decoded_bytes(int row_group) const = 0;
   virtual std::vector<ParquetValues> read_row_group(int row_group) const = 0;
 };
 

@@ -53,19 +53,22 @@ void print_file(const ParquetFileOptions& options) {
   std::vector<ParquetColumn> columns;
   std::vector<std::vector<ParquetValues>> groups;
   std::vector<int64_t> rows;
+  std::vector<int64_t> bytes;
   {
     const ParquetFile file(options);
     columns = file.columns();
     for (int group = 0; group < file.num_row_groups(); ++group) {
       groups.push_back(file.read_row_group(group));
       rows.push_back(file.num_rows(group));
+      bytes.push_back(file.decoded_bytes(group));
     }
   }
   // The tensors outlive the file that they were read from.
   std::cout.precision(17);
   std::cout << '[';
   for (size_t group = 0; group < groups.size(); ++group) {
-    std::cout << (group > 0 ? "," : "") << "{\"rows\":" << rows[group] << ",\"columns\":{";
+    std::cout << (group > 0 ? "," : "") << "{\"rows\":" << rows[group] << ",\"bytes\":" << bytes[group]
+              << ",\"columns\":{";
     for (size_t i = 0; i < columns.size(); ++i) {
       std::cout << (i > 0 ? "," : "") << '"' << columns[i].name << "\":";
       print_column(columns[i], groups[group][i]);

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 TYPES = {
     "Bool": pa.bool_(), "Char": pa.int8(), "Byte": pa.uint8(), "Short": pa.int16(), "Int": pa.int32(), "Long": pa.int64(),
     "Half": pa.float16(), "Float": pa.float32(), "Double": pa.float64()}
+BYTES = {"Bool": 1, "Char": 1, "Byte": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "Float": 4, "Double": 8}
 WIDENED = {"Int": pa.uint16(), "Long": pa.uint32()}
 ROWS = 23
 
@@ -87,6 +88,11 @@ class ParquetFileTest(unittest.TestCase):
         self.assertEqual([repr(type(y)(x)) for x, y in zip(got, expected)], [repr(x) for x in expected], name)
         self.assertEqual(len(got), len(expected), name)
 
+    def bytes_of(self, group):
+        """Returns the bytes of the tensors of a row group."""
+        columns = group["columns"].values()
+        return sum(math.prod(got["shape"]) * BYTES[got["type"]] + 8 * len(got.get("offsets", [])) for got in columns)
+
     def compare(self, groups, types):
         """Compares with what pyarrow reads from the same file."""
         file = pq.ParquetFile(self.path)
@@ -94,6 +100,7 @@ class ParquetFileTest(unittest.TestCase):
         for number, group in enumerate(groups):
             table = file.read_row_group(number)
             self.assertEqual(group["rows"], table.num_rows)
+            self.assertEqual(group["bytes"], self.bytes_of(group))
             for name, got in group["columns"].items():
                 expected = table[name].to_pylist()
                 self.assertEqual(got["type"], types[name])
