@@ -23,8 +23,8 @@ struct ParquetState {
 
   std::vector<std::string> paths;
   std::vector<ParquetFile> files;
-  std::vector<Group> groups;        // that are not left out
-  std::vector<size_t> firsts{0};    // the number of each group's first row, and of all rows
+  std::vector<Group> groups;      // that are not left out
+  std::vector<size_t> firsts{0};  // the number of each group's first row, and of all rows
   int64_t skipped_groups = 0;
   int64_t skipped_rows = 0;
   size_t lanes = 1;
@@ -56,8 +56,8 @@ void check_columns(const ParquetFile& file, const ParquetFile& first) {
     const ParquetColumn& expected = first.columns()[i];
     const ParquetColumn& column = file.columns()[i];
     if (column == expected) continue;
-    throw DataError(file.path(), "column '" + expected.name + "'", text_of(expected) + " as in " + first.path(),
-                    text_of(column));
+    throw DataError(file.path(), "column '" + expected.name + "'",
+                    text_of(expected) + " as in " + first.path(), text_of(column));
   }
 }
 
@@ -77,8 +77,7 @@ std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
   std::vector<std::string> columns = options.columns;
   for (const std::string& path : paths) {
     if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front());
-    files.emplace_back(
-        ParquetFileOptions{.path = path, .columns = columns, .null_fill = options.null_fill});
+    files.emplace_back(ParquetFileOptions{.path = path, .columns = columns, .null_fill = options.null_fill});
     if (columns.empty())
       for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
     check_columns(files.back(), files.front());
@@ -115,7 +114,8 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
                                 std::to_string(options.lanes));
   ParquetState& state = *state_;
   state.paths = find_data_files(options.paths);
-  if (state.paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
+  if (state.paths.empty())
+    throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
   state.files = open_files(state.paths, options);
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
@@ -141,10 +141,11 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   state.lanes = static_cast<size_t>(
       options.lanes > 0 ? options.lanes
                         : std::clamp(options.memory_limit / 2 / largest, int64_t{1}, kMostLanes));
-  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, [&state](size_t group) {
-    const ParquetState::Group& of = state.groups[group];
-    return state.files[of.file].read_row_group(of.row_group);
-  });
+  state.cache =
+      std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, [&state](size_t group) {
+        const ParquetState::Group& of = state.groups[group];
+        return state.files[of.file].read_row_group(of.row_group);
+      });
 }
 
 std::optional<size_t> ParquetDataset::size() const {
@@ -191,8 +192,8 @@ std::string ParquetDataset::identity() const {
     columns += (columns.empty() ? "" : ", ") + column.name + " (" + text_of(column) + ")";
   for (const ParquetState::Group& group : state_->groups) {
     const ParquetFile& file = state_->files[group.file];
-    const int64_t sizes[] = {static_cast<int64_t>(group.file), group.row_group, file.num_rows(group.row_group),
-                             file.decoded_bytes(group.row_group)};
+    const int64_t sizes[] = {static_cast<int64_t>(group.file), group.row_group,
+                             file.num_rows(group.row_group), file.decoded_bytes(group.row_group)};
     checksum.add(sizes, sizeof sizes);
   }
   return "Parquet files of " + std::to_string(state_->firsts.back()) + " rows in " +

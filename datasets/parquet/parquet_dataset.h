@@ -59,9 +59,10 @@ struct ParquetPlace {
 class ParquetDataset {
  public:
   /// Reads the metadata of all files. Blocks until that is done. Throws as ParquetFile() does for each file,
-  /// and DataError naming the file and the column if a column's type differs from that in the first file, if a
-  /// file has more columns than the first one and none were chosen, if a row group is larger than the memory
-  /// limit, or if there is no file. Throws std::invalid_argument for a memory limit below 1 and negative lanes.
+  /// and DataError naming the file and the column if a column's type differs from that in the first file, if
+  /// a file has more columns than the first one and none were chosen, if a row group is larger than the
+  /// memory limit, or if there is no file. Throws std::invalid_argument for a memory limit below 1 and
+  /// negative lanes.
   explicit ParquetDataset(const ParquetDatasetOptions& options);
 
   std::optional<size_t> size() const;

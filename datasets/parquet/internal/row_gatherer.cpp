@@ -147,7 +147,8 @@ std::vector<ParquetValues> RowGatherer::finish() {
       const auto* source = static_cast<const char*>(lists.values.const_data_ptr());
       for (size_t i = 0; i < lists.places.size(); ++i) {
         const size_t bytes = width * static_cast<size_t>(lists.lengths[i]);
-        if (bytes > 0) std::memcpy(target + width * static_cast<size_t>(ends[lists.places[i]]), source, bytes);
+        if (bytes > 0)
+          std::memcpy(target + width * static_cast<size_t>(ends[lists.places[i]]), source, bytes);
         source += bytes;
       }
     }

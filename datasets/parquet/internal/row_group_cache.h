@@ -20,8 +20,8 @@ namespace lockstep {
 ///
 /// Example:
 ///
-///     RowGroupCache cache({{.bytes = 8'000, .rows = 1'000}}, limit, [&](size_t group) { return read(group); });
-///     const auto group = cache.get(0, /*rows=*/64);
+///     RowGroupCache cache({{.bytes = 8'000, .rows = 1'000}}, limit, [&](size_t group) { return read(group);
+///     }); const auto group = cache.get(0, /*rows=*/64);
 class RowGroupCache {
  public:
   using Values = std::vector<ParquetValues>;
@@ -38,9 +38,9 @@ class RowGroupCache {
   RowGroupCache(const RowGroupCache&) = delete;
   RowGroupCache& operator=(const RowGroupCache&) = delete;
 
-  /// Returns a row group, of which the caller then uses `rows` rows. Decodes it in the caller's thread, or waits
-  /// for the thread that does. Blocks while others hold so many row groups that it does not fit; a caller that
-  /// holds one must therefore let go of it first. Rethrows errors of decoding.
+  /// Returns a row group, of which the caller then uses `rows` rows. Decodes it in the caller's thread, or
+  /// waits for the thread that does. Blocks while others hold so many row groups that it does not fit; a
+  /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
   std::shared_ptr<const Values> get(size_t group, int64_t rows);
 
   /// Decodes these row groups in the background, as far as row groups that are done with leave room.
