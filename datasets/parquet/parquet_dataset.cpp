@@ -40,14 +40,16 @@ namespace {
 constexpr int64_t kMostLanes = 16;
 
 std::string text_of(const ParquetColumn& column) {
-  const std::string type = c10::toString(column.type);
+  const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
   switch (column.shape) {
     case ParquetShape::kNumber:
       return type;
     case ParquetShape::kFixedList:
       return "lists of " + std::to_string(column.length) + " " + type;
-    default:
+    case ParquetShape::kList:
       return "lists of " + type;
+    default:
+      return "strings or binaries";
   }
 }
 
@@ -77,7 +79,11 @@ std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
   std::vector<std::string> columns = options.columns;
   for (const std::string& path : paths) {
     if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front());
-    files.emplace_back(ParquetFileOptions{.path = path, .columns = columns, .null_fill = options.null_fill});
+    files.emplace_back(ParquetFileOptions{.path = path,
+                                          .columns = columns,
+                                          .null_fill = options.null_fill,
+                                          .column_null_fills = options.column_null_fills,
+                                          .null_lists_are_empty = options.null_lists_are_empty});
     if (columns.empty())
       for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
     check_columns(files.back(), files.front());

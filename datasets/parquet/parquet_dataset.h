@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +23,10 @@ struct ParquetDatasetOptions {
   /// those in its subfolders and those whose name begins with "." or "_". The files of a folder or a pattern
   /// are sorted, with numbers in their order: day_2 comes before day_10. A file named twice is taken once.
   std::vector<std::string> paths;
-  std::vector<std::string> columns{};  ///< as in ParquetFileOptions, like the next
+  std::vector<std::string> columns{};  ///< as in ParquetFileOptions, like the next three
   std::optional<double> null_fill{};
+  std::map<std::string, double> column_null_fills{};
+  bool null_lists_are_empty = false;
   /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit,

@@ -79,19 +79,24 @@ std::shared_ptr<arrow::Array> numbers_array(const ParquetColumn& column, const a
 }  // namespace
 
 std::shared_ptr<arrow::DataType> arrow_type(const ParquetColumn& column) {
+  if (!column.unit.empty())
+    throw std::invalid_argument("[ParquetWriter] column '" + column.name + "': expected no unit, but got " +
+                                column.unit);
   const auto value = number_type(column);
   switch (column.shape) {
     case ParquetShape::kNumber:
       return value;
     case ParquetShape::kFixedList:
       return arrow::fixed_size_list(value, static_cast<int32_t>(column.length));
-    default:
+    case ParquetShape::kList:
       return arrow::large_list(value);
+    default:
+      return arrow::large_binary();
   }
 }
 
 void check_values(const ParquetColumn& column, const ParquetValues& values) {
-  const bool is_list = column.shape == ParquetShape::kList;
+  const bool is_list = column.shape == ParquetShape::kList || column.shape == ParquetShape::kBytes;
   const int64_t dimensions = column.shape == ParquetShape::kFixedList ? 2 : 1;
   const auto refuse = [&](const std::string& expected, const std::string& got) {
     throw std::invalid_argument("[ParquetWriter] column '" + column.name + "': expected " + expected +
@@ -114,6 +119,11 @@ void check_values(const ParquetColumn& column, const ParquetValues& values) {
 
 std::shared_ptr<arrow::Array> arrow_array(const ParquetColumn& column, const ParquetValues& values,
                                           std::optional<double> null_value) {
+  if (column.shape == ParquetShape::kBytes) {
+    return std::make_shared<arrow::LargeBinaryArray>(
+        values.offsets.size(0) - 1, std::make_shared<TensorBuffer>(values.offsets.contiguous()),
+        std::make_shared<TensorBuffer>(values.values.contiguous()));
+  }
   const auto numbers = numbers_array(column, values.values, null_value);
   const auto type = arrow_type(column);
   switch (column.shape) {

@@ -10,12 +10,14 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
+#include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 
@@ -46,12 +48,12 @@ const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& fi
 
 class ArrowRows : public ParquetRows {
  public:
-  explicit ArrowRows(const ParquetFileOptions& options)
-      : file_(options.path), version_(file_.version()), null_fill_(options.null_fill) {
+  explicit ArrowRows(const ParquetFileOptions& options) : file_(options.path), version_(file_.version()) {
     if (version_.size == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
     properties_.set_page_checksum_verification(true);
     const auto reader = open();
     choose_columns(reader->manifest(), options.columns);
+    choose_null_rules(options);
     for (int i = 0; i < metadata_->num_row_groups(); ++i)
       rows_of_groups_.push_back(naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); }));
   }
@@ -82,17 +84,15 @@ class ArrowRows : public ParquetRows {
     const auto table =
         naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves_)); });
     std::vector<ParquetValues> values;
-    for (const ParquetColumn& column : columns_) {
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const ParquetColumn& column = columns_[i];
       const std::string of_column = place + ": column '" + column.name + "'";
       const auto chunks = table->GetColumnByName(column.name);
       const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
       if (!chunks || chunks->length() != expected)
         throw DataError(place, "column '" + column.name + "'", std::to_string(expected) + " rows",
                         std::to_string(chunks ? chunks->length() : 0));
-      const auto array = one_array(of_column, *chunks);
-      const arrow::Status status = array->ValidateFull();
-      if (!status.ok()) throw DataError(of_column + ": " + status.message());
-      values.push_back(parquet_values(of_column, column, array, null_fill_));
+      values.push_back(parquet_values(of_column, column, one_array(of_column, *chunks), null_rules_[i]));
     }
     return values;
   }
@@ -134,6 +134,15 @@ class ArrowRows : public ParquetRows {
     for (const std::string& name : names) add_column(manifest, name);
   }
 
+  void choose_null_rules(const ParquetFileOptions& options) {
+    for (const auto& [name, fill] : options.column_null_fills)
+      if (std::none_of(columns_.begin(), columns_.end(),
+                       [&](const auto& column) { return column.name == name; }))
+        throw std::invalid_argument(
+            "[ParquetFile] column_null_fills: expected columns that are read, but got '" + name + "'");
+    for (const auto& column : columns_) null_rules_.push_back(null_rule(options, column));
+  }
+
   void add_column(const parquet::arrow::SchemaManifest& manifest, const std::string& name) {
     const parquet::arrow::SchemaField* found = nullptr;
     std::string all;
@@ -145,7 +154,6 @@ class ArrowRows : public ParquetRows {
     }
     if (!found) throw DataError(path(), "columns", "one named '" + name + "'", all);
     columns_.push_back(parquet_column(path(), *found->field));
-    if (null_fill_) check_null_fill(columns_.back(), *null_fill_);
     const auto& leaf = leaf_of(*found);
     leaves_.push_back(leaf.column_index);
     element_levels_.push_back(leaf.level_info.repeated_ancestor_def_level);
@@ -153,12 +161,12 @@ class ArrowRows : public ParquetRows {
 
   OpenFile file_;
   FileVersion version_;
-  std::optional<double> null_fill_;
   parquet::ReaderProperties properties_ = parquet::default_reader_properties();
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
-  std::vector<int> leaves_;          // the Parquet column of each of columns_
-  std::vector<int> element_levels_;  // of each of columns_, as decoded_bytes() takes it
+  std::vector<NullRule> null_rules_;  // of each of columns_
+  std::vector<int> leaves_;           // the Parquet column of each of columns_
+  std::vector<int> element_levels_;   // of each of columns_, as decoded_bytes() takes it
   std::vector<int64_t> rows_of_groups_;
 };
 

@@ -4,6 +4,7 @@
 #include <parquet/metadata.h>
 #include <parquet/size_statistics.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -33,13 +34,23 @@ int64_t num_elements(const parquet::ColumnChunkMetaData& chunk, int element_leve
   return std::accumulate(entries.begin() + element_level, entries.end(), int64_t{0}, sum);
 }
 
+/// Returns the number of all strings' or binaries' bytes, or an estimate.
+int64_t num_bytes(const parquet::ColumnChunkMetaData& chunk) {
+  const std::shared_ptr<parquet::SizeStatistics> sizes = chunk.size_statistics();
+  const bool is_known = sizes && sizes->unencoded_byte_array_data_bytes;
+  return std::max<int64_t>(
+      0, is_known ? *sizes->unencoded_byte_array_data_bytes : chunk.total_uncompressed_size());
+}
+
 }  // namespace
 
 int64_t decoded_bytes(const ParquetColumn& column, int64_t rows, const parquet::ColumnChunkMetaData& chunk,
                       int element_level) {
   const auto bytes_of_value = static_cast<int64_t>(c10::elementSize(column.type));
-  if (column.shape != ParquetShape::kList) return product(product(rows, column.length), bytes_of_value);
+  if (column.shape == ParquetShape::kNumber || column.shape == ParquetShape::kFixedList)
+    return product(product(rows, column.length), bytes_of_value);
   const int64_t offsets = product(sum(rows, 1), sizeof(int64_t));
+  if (column.shape == ParquetShape::kBytes) return sum(offsets, num_bytes(chunk));
   return sum(offsets, product(num_elements(chunk, element_level), bytes_of_value));
 }
 

@@ -29,15 +29,9 @@ inline std::vector<ParquetValues> numbered_rows(int64_t first, int64_t count) {
            .offsets = at::cat({at::zeros({1}, at::kLong), lengths.cumsum(0)})}};
 }
 
-/// Writes a file with rows `first` on, in row groups of these sizes.
-inline void write_numbered(const std::string& path, int64_t first, const std::vector<int64_t>& groups) {
-  // Row groups of different sizes need a writer each, so the largest decides, and the last is what is left.
-  int64_t count = 0, largest = 1;
-  for (const int64_t rows : groups) {
-    count += rows;
-    largest = std::max(largest, rows);
-  }
-  ParquetWriter writer({.path = path, .columns = numbered_columns(), .rows_per_group = largest});
+/// Writes a file with rows `first` to `first` + `count` - 1.
+inline void write_numbered(const std::string& path, int64_t first, int64_t count, int64_t rows_per_group) {
+  ParquetWriter writer({.path = path, .columns = numbered_columns(), .rows_per_group = rows_per_group});
   writer.append(numbered_rows(first, count));
   writer.close();
 }

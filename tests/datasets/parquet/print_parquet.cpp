@@ -1,6 +1,7 @@
-// print_parquet <file> <fill or none> [column...]: prints the columns and the row groups of a Parquet file as
-// a line of JSON, for a test that compares them with another reader's. Exits with 3 on a DataError and with 2
-// on a bad argument, whose message goes to stderr.
+// print_parquet <file> <fill or none> [--empty] [--fill column=number]... [column...]: prints the columns and
+// the row groups of a Parquet file as a line of JSON, for a test that compares them with another reader's.
+// --empty reads null lists as empty ones. Exits with 3 on a DataError and with 2 on a bad argument, whose
+// message goes to stderr.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ void print_numbers(const at::Tensor& tensor) {
 
 void print_column(const ParquetColumn& column, const ParquetValues& values) {
   std::cout << "{\"type\":\"" << c10::toString(values.values.scalar_type()) << "\",\"expected_type\":\""
-            << c10::toString(column.type) << "\",\"length\":" << column.length << ",\"shape\":[";
+            << c10::toString(column.type) << "\",\"unit\":\"" << column.unit
+            << "\",\"length\":" << column.length << ",\"shape\":[";
   for (int64_t i = 0; i < values.values.dim(); ++i) std::cout << (i > 0 ? "," : "") << values.values.size(i);
   std::cout << "],\"values\":";
   print_numbers(values.values);
@@ -88,10 +90,24 @@ int print_or_say_why(ParquetFileOptions options) {
   }
 }
 
+void add_argument(const std::string& argument, const std::string& next, int& place,
+                  ParquetFileOptions& options) {
+  if (argument == "--empty") {
+    options.null_lists_are_empty = true;
+  } else if (argument == "--fill") {
+    const size_t equals = next.find('=');
+    options.column_null_fills[next.substr(0, equals)] = std::stod(next.substr(equals + 1));
+    ++place;
+  } else {
+    options.columns.push_back(argument);
+  }
+}
+
 int print_all(int argc, char** argv) {
   if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
-  ParquetFileOptions options{.path = argv[1], .columns = {argv + 3, argv + argc}};
+  ParquetFileOptions options{.path = argv[1]};
   if (argv[2] != std::string("none")) options.null_fill = std::stod(argv[2]);
+  for (int i = 3; i < argc; ++i) add_argument(argv[i], i + 1 < argc ? argv[i + 1] : "", i, options);
   if (!std::filesystem::is_directory(options.path) || std::filesystem::is_empty(options.path))
     return print_or_say_why(options);
   int code = 0;
