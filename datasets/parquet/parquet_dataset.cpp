@@ -65,7 +65,8 @@ void check_columns(const ParquetFile& file, const ParquetFile& first) {
 
 /// Throws if the file has a column that the first one does not have.
 void check_no_more_columns(const std::string& path, const ParquetFile& first) {
-  for (const ParquetColumn& column : ParquetFile({.path = path}).columns()) {
+  const ParquetFile file({.path = path});
+  for (const ParquetColumn& column : file.columns()) {
     const auto is_it = [&](const ParquetColumn& of_first) { return of_first.name == column.name; };
     if (std::none_of(first.columns().begin(), first.columns().end(), is_it))
       throw DataError(path + ": column '" + column.name + "' is not in " + first.path() +

@@ -91,6 +91,10 @@ std::shared_ptr<arrow::DataType> arrow_type(const ParquetColumn& column) {
     case ParquetShape::kList:
       return arrow::large_list(value);
     default:
+      if (column.type != at::kByte)
+        throw std::invalid_argument("[ParquetWriter] column '" + column.name +
+                                    "': expected strings to be of type Byte, but got " +
+                                    c10::toString(column.type));
       return arrow::large_binary();
   }
 }

@@ -5,8 +5,9 @@
 #include <parquet/arrow/writer.h>
 #include <parquet/properties.h>
 
-#include <numeric>
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include "lockstep/datasets/files/internal/cache_file.h"
 #include "lockstep/datasets/parquet/internal/arrow_array.h"
@@ -49,13 +50,20 @@ class NewFileStream final : public arrow::io::OutputStream {
 };
 
 arrow::Compression::type compression_of(const ParquetWriterOptions& options) {
-  const std::string name = options.compression == "none" ? "uncompressed" : options.compression;
-  const auto found = arrow::util::Codec::GetCompressionType(name);
-  if (!found.ok() || !arrow::util::Codec::IsAvailable(*found))
+  using arrow::Compression;
+  static const std::map<std::string, Compression::type> kTypes{{"none", Compression::UNCOMPRESSED},
+                                                               {"snappy", Compression::SNAPPY},
+                                                               {"gzip", Compression::GZIP},
+                                                               {"lz4", Compression::LZ4},
+                                                               {"zstd", Compression::ZSTD}};
+  const auto found = kTypes.find(options.compression);
+  if (found == kTypes.end() || !arrow::util::Codec::IsAvailable(found->second))
     throw std::invalid_argument(
-        "[ParquetWriter] compression: expected none, snappy, gzip, lz4 or zstd, but got '" +
+        "[ParquetWriter] compression: expected none, snappy, gzip, lz4 or zstd, as far as this Arrow has "
+        "them, "
+        "but got '" +
         options.compression + "'");
-  return *found;
+  return found->second;
 }
 
 class ArrowRowWriter final : public ParquetRowWriter {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ATen/Functions.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>
