@@ -111,6 +111,19 @@ std::string why_unreadable(const ParquetFile& file, int row_group, const Parquet
 
 }  // namespace
 
+bool are_parquet_files(const std::vector<std::string>& paths) {
+  const std::vector<std::string> files = find_data_files(paths);
+  const auto is_parquet = [](const std::string& path) {
+    return path.ends_with(".parquet") || path.ends_with(".pq");
+  };
+  const auto parquet = std::find_if(files.begin(), files.end(), is_parquet);
+  if (parquet == files.end()) return false;
+  const auto other = std::find_if_not(files.begin(), files.end(), is_parquet);
+  if (other != files.end())
+    throw DataError(*other + ": expected a Parquet file like " + *parquet + ", or neither");
+  return true;
+}
+
 ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     : state_(std::make_shared<ParquetState>()) {
   if (options.memory_limit < 1)

@@ -39,6 +39,11 @@ struct ParquetDatasetOptions {
   std::function<void(const std::string&)> on_message{};
 };
 
+/// Returns whether paths as in ParquetDatasetOptions name Parquet files, whose names end in .parquet or .pq.
+/// Throws DataError naming two files if some do and some do not, and naming the path if there is no such
+/// file.
+bool are_parquet_files(const std::vector<std::string>& paths);
+
 /// A row of a ParquetDataset in its file.
 struct ParquetPlace {
   std::string path;
