@@ -10,6 +10,7 @@
 #include "lockstep/benchmarks/run_program.h"
 #include "lockstep/datasets/clicks/generated_clicks.h"
 #include "lockstep/datasets/clicks/parquet_clicks.h"
+#include "lockstep/datasets/parquet/parquet_writer.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 

@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 /// Stands for a missing number. Negative numbers count as missing, too.
-constexpr double kMissing = -1;
+constexpr double kMissingNumber = -1;
 /// Stands for a missing category of int32, whose other negative numbers are the upper half of 32 bits.
 constexpr int64_t kMissingInt32 = std::numeric_limits<int32_t>::min();
 
@@ -78,7 +78,7 @@ ParquetDatasetOptions options_for(ParquetDatasetOptions options) {
     // Bytes have no number to spare: nulls in them are refused, as in labels.
     if (i == 0 || column.shape != ParquetShape::kNumber || column.type == at::kByte) continue;
     options.column_null_fills[column.name] =
-        !is_number(i) && column.type == at::kInt ? static_cast<double>(kMissingInt32) : kMissing;
+        !is_number(i) && column.type == at::kInt ? static_cast<double>(kMissingInt32) : kMissingNumber;
   }
   options.null_lists_are_empty = true;
   return options;

@@ -10,6 +10,7 @@
 
 #include "lockstep/datasets/clicks/generated_clicks.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/parquet_writer.h"
 #include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
