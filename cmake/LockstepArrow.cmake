@@ -1,7 +1,7 @@
 # Finds Apache Arrow with Parquet, which reads Parquet files. An installed lockstep runs this same file for its users.
 
-# Reading a row group returns arrow::Result from this version on.
-set(lockstep_arrow_oldest 24)
+# Stores take options beside their URI from this version on.
+set(lockstep_arrow_oldest 26)
 set(lockstep_arrow_problem)
 if(NOT TARGET lockstep_arrow AND NOT LOCKSTEP_ARROW STREQUAL "OFF")
   if(NOT LOCKSTEP_ARROW_ROOT)

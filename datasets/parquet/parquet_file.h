@@ -48,6 +48,8 @@ struct ParquetValues {
 };
 
 struct ParquetFileOptions {
+  /// A local path, or a URI that begins with file://, s3://, gs:// or hdfs:// (docs/data.md). Credentials in
+  /// it are not shown.
   std::string path;
   /// Names of columns, in the order in which they are read; empty: all columns of the file.
   std::vector<std::string> columns{};
@@ -58,12 +60,15 @@ struct ParquetFileOptions {
   /// Reads lists of any length, strings and binaries that are null as empty ones. Otherwise they are refused,
   /// as lists and binaries of fixed length that are null always are.
   bool null_lists_are_empty = false;
+  /// A request to an object store is sent at most so many times if the store is busy or does not answer.
+  int store_attempts = 8;
 };
 
-/// The row groups of a local Parquet file as tensors. Supported are columns of bool, of integers, of float16,
-/// float32 and float64, of dates, times and decimals of at most 18 digits, and lists of them; and strings and
-/// binaries, which may be dictionaries. Most are not copied after they are decoded; bools, uint16, uint32,
-/// decimals and dictionaries are. Copies share the open file. All functions are thread-safe.
+/// The row groups of a Parquet file, local or in an object store, as tensors. Supported are columns of bool,
+/// of integers, of float16, float32 and float64, of dates, times and decimals of at most 18 digits, and lists
+/// of them; and strings and binaries, which may be dictionaries. Most are not copied after they are decoded;
+/// bools, uint16, uint32, decimals and dictionaries are. Copies share the open file. All functions are
+/// thread-safe.
 ///
 /// Needs a build with Apache Arrow (docs/data.md).
 ///
@@ -77,12 +82,14 @@ struct ParquetFileOptions {
 class ParquetFile {
  public:
   /// Reads the file's metadata, and no row. Throws DataError naming the file if it is missing, empty,
-  /// truncated or not Parquet, and if this build has no Arrow; naming the column, too, if the file lacks it,
+  /// truncated or not Parquet, if its store does not answer or refuses the credentials, and if this build has
+  /// no Arrow; naming the column, too, if the file lacks it,
   /// has two of that name, or its type is not supported. Throws std::invalid_argument if `columns` names one
   /// twice, a column's type does not hold its null fill, or column_null_fills names a column of strings or
   /// binaries, or one that is not read.
   explicit ParquetFile(const ParquetFileOptions& options);
 
+  /// Returns the path, or the URI without credentials and query.
   const std::string& path() const;
   /// Returns the columns that are read, in their order.
   const std::vector<ParquetColumn>& columns() const;
@@ -104,7 +111,8 @@ class ParquetFile {
   /// by the calling thread. Pages with a checksum are compared with it. The tensors own their memory.
   ///
   /// Throws std::out_of_range if there is no such row group, and DataError naming the file and the row group
-  /// if they are damaged, or the file has changed since it was opened; naming the column, too, if it holds
+  /// if they are damaged or the store does not answer, and naming the file if it has changed since it was
+  /// opened; naming the column, too, if it holds
   /// nulls that are refused, or a number of type uint64 that int64 does not hold.
   std::vector<ParquetValues> read_row_group(int row_group) const;
 

@@ -1,7 +1,7 @@
 #include <arrow/array/concatenate.h>
 #include <arrow/array/util.h>
 #include <arrow/chunked_array.h>
-#include <arrow/io/file.h>
+#include <arrow/io/interfaces.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <arrow/util/key_value_metadata.h>
@@ -13,10 +13,11 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <type_traits>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
+#include "lockstep/datasets/parquet/internal/arrow_source.h"
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
@@ -25,22 +26,6 @@ namespace lockstep {
 
 namespace {
 
-template <typename T>
-T value_or_throw(const std::string& place, arrow::Result<T> result) {
-  if (!result.ok()) throw DataError(place + ": " + result.status().message());
-  return std::move(result).ValueUnsafe();
-}
-
-/// Runs a function of Parquet's, some of which throw. `place` begins the message.
-template <typename Function>
-auto naming(const std::string& place, Function function) {
-  try {
-    return function();
-  } catch (const parquet::ParquetException& error) {
-    throw DataError(place + ": " + error.what());
-  }
-}
-
 /// Returns where the values of a column of a supported type are stored.
 const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& field) {
   return field.is_leaf() ? field : leaf_of(field.children.front());
@@ -48,8 +33,9 @@ const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& fi
 
 class ArrowRows : public ParquetRows {
  public:
-  explicit ArrowRows(const ParquetFileOptions& options) : file_(options.path), version_(file_.version()) {
-    if (version_.size == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
+  explicit ArrowRows(const ParquetFileOptions& options)
+      : source_(open_source(options.path, options.store_attempts)) {
+    if (source_->size() == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
     properties_.set_page_checksum_verification(true);
     const auto reader = open();
     choose_columns(reader->manifest(), options.columns);
@@ -58,7 +44,7 @@ class ArrowRows : public ParquetRows {
       rows_of_groups_.push_back(naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); }));
   }
 
-  const std::string& path() const override { return file_.path(); }
+  const std::string& path() const override { return source_->name(); }
   const std::vector<ParquetColumn>& columns() const override { return columns_; }
   const std::vector<int64_t>& rows_of_groups() const override { return rows_of_groups_; }
 
@@ -79,7 +65,6 @@ class ArrowRows : public ParquetRows {
 
   std::vector<ParquetValues> read_row_group(int row_group) const override {
     const std::string place = place_of(row_group);
-    if (file_.version() != version_) throw DataError(path() + ": the file has changed since it was opened");
     const auto reader = open_again(place);
     const auto table =
         naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves_)); });
@@ -102,8 +87,23 @@ class ArrowRows : public ParquetRows {
 
   using Reader = std::unique_ptr<parquet::arrow::FileReader>;
 
-  static std::shared_ptr<arrow::Array> one_array(const std::string& place,
-                                                 const arrow::ChunkedArray& chunks) {
+  template <typename T>
+  T value_or_throw(const std::string& place, arrow::Result<T> result) const {
+    if (!result.ok()) throw DataError(place + ": " + source_->explained(result.status().message()));
+    return std::move(result).ValueUnsafe();
+  }
+
+  /// Runs a function of Parquet's, some of which throw. `place` begins the message.
+  template <typename Function>
+  std::invoke_result_t<Function> naming(const std::string& place, Function function) const {
+    try {
+      return function();
+    } catch (const parquet::ParquetException& error) {
+      throw DataError(place + ": " + source_->explained(error.what()));
+    }
+  }
+
+  std::shared_ptr<arrow::Array> one_array(const std::string& place, const arrow::ChunkedArray& chunks) const {
     if (chunks.num_chunks() == 1) return chunks.chunk(0);
     if (chunks.num_chunks() == 0) return value_or_throw(place, arrow::MakeEmptyArray(chunks.type()));
     return value_or_throw(place, arrow::Concatenate(chunks.chunks()));
@@ -118,11 +118,10 @@ class ArrowRows : public ParquetRows {
   // Arrow's reader is for one thread; it costs little once the metadata is there.
   Reader open_again(const std::string& place) const {
     return naming(place, [&] {
-      auto source = value_or_throw(place, arrow::io::ReadableFile::Open(file_.duplicate()));
       return value_or_throw(place,
                             parquet::arrow::FileReader::Make(
                                 arrow::default_memory_pool(),
-                                parquet::ParquetFileReader::Open(std::move(source), properties_, metadata_)));
+                                parquet::ParquetFileReader::Open(source_->open(), properties_, metadata_)));
     });
   }
 
@@ -159,8 +158,7 @@ class ArrowRows : public ParquetRows {
     element_levels_.push_back(leaf.level_info.repeated_ancestor_def_level);
   }
 
-  OpenFile file_;
-  FileVersion version_;
+  std::unique_ptr<const ArrowSource> source_;
   parquet::ReaderProperties properties_ = parquet::default_reader_properties();
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;

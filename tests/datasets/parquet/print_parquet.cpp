@@ -1,7 +1,8 @@
 // print_parquet <file> <fill or none> [--empty] [--fill column=number]... [column...]: prints the columns and
 // the row groups of a Parquet file as a line of JSON, for a test that compares them with another reader's.
-// --empty reads null lists as empty ones. Exits with 3 on a DataError and with 2 on a bad argument, whose
-// message goes to stderr.
+// --empty reads null lists as empty ones, and --attempts <number> limits requests to stores. Exits with 3 on
+// a DataError and with 2 on a bad argument, whose message goes to stderr. print_parquet --find <place>...
+// prints a line for each file that the places name.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 
 namespace lockstep {
@@ -94,6 +96,9 @@ void add_argument(const std::string& argument, const std::string& next, int& pla
                   ParquetFileOptions& options) {
   if (argument == "--empty") {
     options.null_lists_are_empty = true;
+  } else if (argument == "--attempts") {
+    options.store_attempts = std::stoi(next);
+    ++place;
   } else if (argument == "--fill") {
     const size_t equals = next.find('=');
     options.column_null_fills[next.substr(0, equals)] = std::stod(next.substr(equals + 1));
@@ -103,7 +108,18 @@ void add_argument(const std::string& argument, const std::string& next, int& pla
   }
 }
 
+int print_files(const std::vector<std::string>& places) {
+  try {
+    for (const std::string& file : find_parquet_files(places)) std::cout << file << '\n';
+    return 0;
+  } catch (const DataError& error) {
+    std::cerr << error.what() << '\n';
+    return 3;
+  }
+}
+
 int print_all(int argc, char** argv) {
+  if (argc > 1 && argv[1] == std::string("--find")) return print_files({argv + 2, argv + argc});
   if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
   ParquetFileOptions options{.path = argv[1]};
   if (argv[2] != std::string("none")) options.null_fill = std::stod(argv[2]);
