@@ -121,7 +121,7 @@ bool are_parquet_files(const std::vector<std::string>& paths) {
     (name.ends_with(".parquet") || name.ends_with(".pq") ? parquet : other) = name;
   }
   if (!parquet.empty() && !other.empty())
-    throw DataError(other + ": expected a Parquet file like " + parquet + ", or neither");
+    throw DataError(other + ": expected Parquet files alone, as " + parquet + " is one");
   return !parquet.empty();
 }
 
@@ -134,10 +134,10 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     throw std::invalid_argument("[ParquetDataset] lanes: expected 0 or more, but got " +
                                 std::to_string(options.lanes));
   ParquetState& state = *state_;
-  state.paths = find_data_files(options.paths);
-  if (state.paths.empty())
-    throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
-  state.files = open_files(state.paths, options);
+  const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
+  if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
+  state.files = open_files(paths, options);
+  for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
   for (size_t i = 0; i < state.files.size(); ++i) {
