@@ -39,6 +39,7 @@ struct ParquetState {
 namespace {
 
 constexpr int64_t kMostLanes = 16;
+constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
 
 std::string text_of(const ParquetColumn& column) {
   const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
@@ -158,10 +159,11 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
       largest = std::max(largest, sizes.back().bytes);
     }
   }
-  // The other half is for the row groups that lanes come to next.
+  // The other half is for the row groups that lanes come to next. The first batch waits until a row group of
+  // each lane is decoded.
+  const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
   state.lanes = static_cast<size_t>(
-      options.lanes > 0 ? options.lanes
-                        : std::clamp(options.memory_limit / 2 / largest, int64_t{1}, kMostLanes));
+      options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
   state.cache =
       std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, [&state](size_t group) {
         const ParquetState::Group& of = state.groups[group];

@@ -31,8 +31,8 @@ struct ParquetDatasetOptions {
   int store_attempts = 8;
   /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
   int64_t memory_limit = int64_t{1} << 30;
-  /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit,
-  /// but at most 16. The order of shuffled rows depends on it.
+  /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
+  /// and 256 MiB, but at most 16. The order of shuffled rows depends on it.
   int64_t lanes = 0;
   /// Leaves out row groups that cannot be read, and those that are larger than the memory limit. To find
   /// damaged ones, all rows are read once at the start. Otherwise the first one is an error.

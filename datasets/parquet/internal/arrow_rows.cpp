@@ -21,6 +21,7 @@
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/recycling_pool.h"
 
 namespace lockstep {
 
@@ -118,10 +119,9 @@ class ArrowRows : public ParquetRows {
   // Arrow's reader is for one thread; it costs little once the metadata is there.
   Reader open_again(const std::string& place) const {
     return naming(place, [&] {
-      return value_or_throw(place,
-                            parquet::arrow::FileReader::Make(
-                                arrow::default_memory_pool(),
-                                parquet::ParquetFileReader::Open(source_->open(), properties_, metadata_)));
+      return value_or_throw(place, parquet::arrow::FileReader::Make(
+                                       recycling_pool(), parquet::ParquetFileReader::Open(
+                                                             source_->open(), properties_, metadata_)));
     });
   }
 
@@ -159,7 +159,7 @@ class ArrowRows : public ParquetRows {
   }
 
   std::unique_ptr<const ArrowSource> source_;
-  parquet::ReaderProperties properties_ = parquet::default_reader_properties();
+  parquet::ReaderProperties properties_{recycling_pool()};
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
   std::vector<NullRule> null_rules_;  // of each of columns_
