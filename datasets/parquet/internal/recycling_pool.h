@@ -24,6 +24,9 @@ class RecyclingPool final : public arrow::MemoryPool {
   explicit RecyclingPool(arrow::MemoryPool* from, int64_t most_idle) : from_(from), most_idle_(most_idle) {}
   ~RecyclingPool() override;
 
+  using arrow::MemoryPool::Allocate;
+  using arrow::MemoryPool::Free;
+  using arrow::MemoryPool::Reallocate;
   arrow::Status Allocate(int64_t size, int64_t alignment, uint8_t** out) override;
   arrow::Status Reallocate(int64_t old_size, int64_t new_size, int64_t alignment, uint8_t** ptr) override;
   void Free(uint8_t* buffer, int64_t size, int64_t alignment) override;
