@@ -37,13 +37,6 @@ bool has_backend(c10::DeviceType type) {
   return c10::impl::hasDeviceGuardImpl(type);
 }
 
-std::vector<LogicalDevice> devices_of(c10::DeviceType type) {
-  std::vector<LogicalDevice> devices;
-  const int count = num_devices(type);
-  for (int index = 0; index < count; ++index) devices.push_back({type, index});
-  return devices;
-}
-
 /// Explains why no GPU can be used.
 std::string why_no_gpu() {
 #ifndef LOCKSTEP_WITH_CUDA
@@ -60,8 +53,7 @@ std::string why_no_device(c10::DeviceType type) {
   if (type == c10::DeviceType::CUDA) return why_no_gpu();
   if (!has_backend(type))
     return "LibTorch has no backend for it in this process; the program must load the plugin that brings "
-           "one, "
-           "as Lockstep's own programs do with the library in LOCKSTEP_DEVICE_PLUGIN";
+           "one, as Lockstep's own programs do with the library in LOCKSTEP_DEVICE_PLUGIN";
   return "its backend is here, but finds no hardware";
 }
 
@@ -144,6 +136,14 @@ int num_devices(c10::DeviceType type) {
   // LibTorch's own function tells a missing driver from an error of the driver.
   if (type == c10::DeviceType::CUDA) return static_cast<int>(torch::cuda::device_count());
   return has_backend(type) ? c10::impl::VirtualGuardImpl(type).deviceCount() : 0;
+}
+
+std::vector<LogicalDevice> devices_of(c10::DeviceType type) {
+  if (type == c10::DeviceType::CPU) return logical_cpus(1);
+  std::vector<LogicalDevice> devices;
+  const int count = num_devices(type);
+  for (int index = 0; index < count; ++index) devices.push_back({type, index});
+  return devices;
 }
 
 int num_gpus() {

@@ -55,6 +55,9 @@ std::vector<LogicalDevice> list_devices();
 /// in this process. `type` must not be CPU, of which there is any number.
 int num_devices(c10::DeviceType type);
 
+/// Returns all usable devices of a type; of CPU, cpu:0.
+std::vector<LogicalDevice> devices_of(c10::DeviceType type);
+
 /// Returns the number of CUDA's usable GPUs, num_devices(CUDA).
 int num_gpus();
 

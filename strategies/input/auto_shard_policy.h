@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// How the examples of a stream are divided among the workers, as in tf.distribute. With one worker, all
+/// The division of a stream's examples among the workers, as in tf.distribute. With one worker, all
 /// policies give the same batches.
 enum class AutoShardPolicy {
   kAuto,  ///< kFile if there is a file for each worker, else kData.

@@ -42,6 +42,18 @@ class FeistelPermutation {
   std::array<uint64_t, 8> keys_{};
 };
 
+/// Returns the size of the first block of an order with a window.
+size_t drawn_first_block(const EpochOrderOptions& options) {
+  SplitMix64 random(SplitMix64(options.seed)() + static_cast<uint64_t>(options.epoch));
+  return 1 + static_cast<size_t>(random.below(options.window + 1));
+}
+
+uint64_t seed_of_block(const EpochOrderOptions& options, size_t number) {
+  // Each draw separates the streams of neighbours.
+  const uint64_t of_epoch = SplitMix64(SplitMix64(options.seed)() + static_cast<uint64_t>(options.epoch))();
+  return SplitMix64(of_epoch + number)();
+}
+
 }  // namespace
 
 EpochOrder::EpochOrder(size_t size, const EpochOrderOptions& options) : size_(size), options_(options) {
@@ -49,8 +61,7 @@ EpochOrder::EpochOrder(size_t size, const EpochOrderOptions& options) : size_(si
     options_.window = 0;
     first_block_ = size_;
   } else {
-    SplitMix64 random(SplitMix64(options_.seed)() + static_cast<uint64_t>(options_.epoch));
-    first_block_ = std::min(size_, 1 + static_cast<size_t>(random.below(options_.window + 1)));
+    first_block_ = std::min(size_, drawn_first_block(options_));
   }
 }
 
@@ -62,12 +73,6 @@ EpochOrder::Block EpochOrder::block_at(size_t place) const {
   return {.number = number, .begin = begin, .size = std::min(full, size_ - begin)};
 }
 
-uint64_t EpochOrder::seed_of(const Block& block) const {
-  // Each draw separates the streams of neighbours.
-  const uint64_t of_epoch = SplitMix64(SplitMix64(options_.seed)() + static_cast<uint64_t>(options_.epoch))();
-  return SplitMix64(of_epoch + block.number)();
-}
-
 EpochOrder::Permutation EpochOrder::permutation_of(const Block& block) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const Held& held : held_)
@@ -76,8 +81,9 @@ EpochOrder::Permutation EpochOrder::permutation_of(const Block& block) const {
   held_[0] = {};  // before there is a third one
   held_[0] = {block.number,
               std::make_shared<const std::vector<size_t>>(
-                  options_.window == 0 ? epoch_permutation(size_, options_.seed, options_.epoch)
-                                       : shuffled_indices(block.size, SplitMix64(seed_of(block))))};
+                  options_.window == 0
+                      ? epoch_permutation(size_, options_.seed, options_.epoch)
+                      : shuffled_indices(block.size, SplitMix64(seed_of_block(options_, block.number))))};
   return held_[0].permutation;
 }
 
@@ -91,13 +97,25 @@ std::vector<size_t> EpochOrder::indices(const Range& places) const {
       for (; place < end; ++place) indices.push_back(block.begin + at(place - block.begin));
     };
     if (block.size > options_.max_held) {
-      append(FeistelPermutation(block.size, seed_of(block)));
+      append(FeistelPermutation(block.size, seed_of_block(options_, block.number)));
     } else {
       const auto permutation = permutation_of(block);
       append([&](size_t i) { return (*permutation)[i]; });
     }
   }
   return indices;
+}
+
+StreamBlocks::StreamBlocks(const EpochOrderOptions& options) : options_(options) {}
+
+int64_t StreamBlocks::next_size() const {
+  return static_cast<int64_t>(number_ == 0 ? drawn_first_block(options_) : options_.window + 1);
+}
+
+std::vector<int64_t> StreamBlocks::next_order(int64_t size) {
+  const auto order =
+      shuffled_indices(static_cast<size_t>(size), SplitMix64(seed_of_block(options_, number_++)));
+  return {order.begin(), order.end()};
 }
 
 }  // namespace lockstep

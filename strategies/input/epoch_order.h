@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "lockstep/strategies/input/example_order.h"
+
 namespace lockstep {
 
 struct EpochOrderOptions {
@@ -32,17 +34,11 @@ struct EpochOrderOptions {
 ///
 ///     const EpochOrder order(num_examples, {.seed = 1, .epoch = 3, .window = 10'000});
 ///     const std::vector<size_t> of_step = order.indices({.begin = 64 * step, .end = 64 * (step + 1)});
-class EpochOrder {
+class EpochOrder final : public ExampleOrder {
  public:
   EpochOrder(size_t size, const EpochOrderOptions& options);
 
-  /// Places of the order.
-  struct Range {
-    size_t begin = 0;
-    size_t end = 0;
-  };
-  /// Returns the indices of the examples at places `begin` to `end` - 1. `end` is at most the size.
-  std::vector<size_t> indices(const Range& places) const;
+  std::vector<size_t> indices(const Range& places) const override;
 
  private:
   struct Block {
@@ -57,7 +53,6 @@ class EpochOrder {
   };
 
   Block block_at(size_t place) const;
-  uint64_t seed_of(const Block& block) const;
   Permutation permutation_of(const Block& block) const;
 
   size_t size_;
@@ -66,6 +61,28 @@ class EpochOrder {
   mutable std::mutex mutex_;
   // Batches that are made at the same time may be on both sides of a block's end.
   mutable std::array<Held, 2> held_;  // guarded by mutex_
+};
+
+/// The blocks of an EpochOrder with a window, for examples whose number is not known before their end.
+///
+/// Example:
+///
+///     StreamBlocks blocks({.seed = 1, .epoch = 3, .window = 10'000});
+///     const int64_t size = std::min(blocks.next_size(), examples_left);
+///     const std::vector<int64_t> order = blocks.next_order(size);
+class StreamBlocks {
+ public:
+  /// `options.window` must be at least 1; `max_held` is not used.
+  explicit StreamBlocks(const EpochOrderOptions& options);
+
+  /// Returns the size of the next block, unless the stream ends before.
+  int64_t next_size() const;
+  /// Returns the order of the next block, which has `size` examples, and goes on to the one after it.
+  std::vector<int64_t> next_order(int64_t size);
+
+ private:
+  EpochOrderOptions options_;
+  size_t number_ = 0;
 };
 
 }  // namespace lockstep

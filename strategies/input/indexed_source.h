@@ -9,12 +9,14 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/devices/device_error.h"
 #include "lockstep/strategies/input/batch_source.h"
+#include "lockstep/strategies/input/chunked_order.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
 #include "lockstep/strategies/input/epoch_order.h"
 
@@ -26,9 +28,9 @@ struct DistributeOptions {
   /// Seed of the order of the examples. Each epoch has its own permutation, the same for every number of
   /// replicas. None: the dataset's order.
   std::optional<uint64_t> shuffle_seed;
-  /// How many places the shuffle moves an example at most, so that the examples of a step are near each other
+  /// The most places that the shuffle moves an example, so that the examples of a step are near each other
   /// in their files. 0: any number. With 0, the order takes 8 bytes of memory for each example; an order of
-  /// more than 2^27 examples takes none.
+  /// more than 2^27 examples takes none. Datasets in chunks are shuffled as ChunkedOrder says.
   int64_t shuffle_window = 0;
   /// Whether to leave out a last batch that is smaller than the others.
   bool drop_remainder = false;
@@ -36,6 +38,17 @@ struct DistributeOptions {
   int prefetch = 2;
   /// Number of threads that make batches. With more than one, the dataset's get_batch() must be thread-safe.
   int num_workers = 1;
+};
+
+/// An indexed dataset whose examples are stored in chunks that are read as a whole, such as the row groups of
+/// Parquet files. `chunk_sizes()` returns the number of examples of each, in the order of their indices, and
+/// `max_open_chunks()` how many of them may be in use at the same time. Shuffled epochs are a ChunkedOrder
+/// with as many lanes. If the dataset has `prefetch_chunks(chunks)`, that is called with the chunks that are
+/// needed next; it must be thread-safe and not block.
+template <typename D>
+concept ChunkedDataset = IndexedDataset<D> && requires(const D& dataset) {
+  { dataset.chunk_sizes() } -> std::convertible_to<std::vector<size_t>>;
+  { dataset.max_open_chunks() } -> std::convertible_to<size_t>;
 };
 
 namespace detail {
@@ -54,6 +67,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     const std::optional<size_t> size = dataset_.size();
     if (!size) throw InvalidArgument("[distribute_dataset] expected a dataset that knows its size");
     size_ = static_cast<int64_t>(*size);
+    if constexpr (ChunkedDataset<D>) lanes_ = std::max<size_t>(dataset_.max_open_chunks(), 1);
   }
 
   const InputPlacement& placement() const override { return placement_; }
@@ -64,7 +78,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
                                   : ", not shuffled") +
            (options_.shuffle_seed && options_.shuffle_window > 0
                 ? " in a window of " + std::to_string(options_.shuffle_window)
-                : "");
+                : "") +
+           (options_.shuffle_seed && ChunkedDataset<D> ? " in " + std::to_string(lanes_) + " lanes" : "");
   }
   /// Returns the dataset's own description of its examples; empty if it has no identity().
   std::string identity() const {
@@ -97,7 +112,9 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   }
 
  private:
-  using Order = std::shared_ptr<const EpochOrder>;
+  // Only chunks' orders know which chunks come next.
+  using OneOrder = std::conditional_t<ChunkedDataset<D>, ChunkedOrder, EpochOrder>;
+  using Order = std::shared_ptr<const OneOrder>;
 
   /// Loads the shard of a replica for each local rank. `cut(n)` returns the bounds of all replicas' shards.
   template <typename Cut>
@@ -118,10 +135,12 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
       sizes.local.push_back(to - from);
       if (from == to) {
         // Not every dataset can return an empty batch, so it is cut from another batch.
-        if (!prototype) prototype = shards.empty() ? get(order.get(), begin, begin + 1) : shards.front();
+        if (!prototype)
+          prototype = shards.empty() ? get(order.get(), epoch, {begin, begin + 1}) : shards.front();
         shards.push_back(BatchTraits<Batch>::none_of(*prototype));
       } else {
-        shards.push_back(get(order.get(), begin + from, begin + to));
+        shards.push_back(get(order.get(), epoch, {begin + from, begin + to}));
+        will_need(order.get(), {begin + from, begin + to});
       }
     }
     for (size_t local = 0; local < shards.size(); ++local) {
@@ -141,34 +160,60 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     return batch;
   }
 
+  struct Places {
+    int64_t begin = 0;
+    int64_t end = 0;
+    ExampleOrder::Range range() const {
+      return {.begin = static_cast<size_t>(begin), .end = static_cast<size_t>(end)};
+    }
+  };
+
   /// Returns null for the dataset's own order.
   Order order_of(int64_t epoch) {
-    if (!options_.shuffle_seed) return nullptr;
+    if (!options_.shuffle_seed && !ChunkedDataset<D>) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!order_ || order_epoch_ != epoch) {
-      order_ = std::make_shared<const EpochOrder>(
-          static_cast<size_t>(size_),
-          EpochOrderOptions{.seed = *options_.shuffle_seed,
-                            .epoch = epoch,
-                            .window = static_cast<size_t>(options_.shuffle_window)});
+      order_ = make_order(epoch);
       order_epoch_ = epoch;
     }
     return order_;
   }
 
-  Batch get(const EpochOrder* order, int64_t begin, int64_t end) {
-    const EpochOrder::Range places{.begin = static_cast<size_t>(begin), .end = static_cast<size_t>(end)};
+  Order make_order(int64_t epoch) const {
+    const auto window = static_cast<size_t>(options_.shuffle_window);
+    if constexpr (ChunkedDataset<D>) {
+      return std::make_shared<const ChunkedOrder>(
+          dataset_.chunk_sizes(), ChunkedOrderOptions{.seed = options_.shuffle_seed,
+                                                      .epoch = epoch,
+                                                      .window = window,
+                                                      .lanes = lanes_,
+                                                      .batch_size = static_cast<size_t>(batch_size_)});
+    } else {
+      return std::make_shared<const EpochOrder>(
+          static_cast<size_t>(size_),
+          EpochOrderOptions{.seed = *options_.shuffle_seed, .epoch = epoch, .window = window});
+    }
+  }
+
+  void will_need(const OneOrder* order, const Places& places) {
+    if constexpr (ChunkedDataset<D> &&
+                  requires(std::vector<size_t> chunks) { dataset_.prefetch_chunks(chunks); }) {
+      if (options_.prefetch > 0) dataset_.prefetch_chunks(order->chunks_ahead(places.range()));
+    }
+  }
+
+  Batch get(const ExampleOrder* order, int64_t epoch, const Places& places) {
     std::vector<size_t> indices;
     if (order != nullptr) {
-      indices = order->indices(places);
+      indices = order->indices(places.range());
     } else {
-      indices.resize(places.end - places.begin);
-      std::iota(indices.begin(), indices.end(), places.begin);
+      indices.resize(static_cast<size_t>(places.end - places.begin));
+      std::iota(indices.begin(), indices.end(), static_cast<size_t>(places.begin));
     }
     // Several loops may run at the same time, each with its own thread.
     std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
     if (options_.num_workers == 1) one_at_a_time.lock();
-    Batch batch = collate(dataset_.get_batch(indices));
+    Batch batch = get_batch(indices, epoch);
     // The size is asked for only to refuse tensors without dimensions here.
     with_place_of_batch([&] { return BatchTraits<Batch>::size(batch); },
                         [&] {
@@ -178,9 +223,20 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     return batch;
   }
 
+  Batch get_batch(const std::vector<size_t>& indices, int64_t epoch) {
+    if constexpr (requires {
+                    { dataset_.get_batch(indices, epoch) } -> std::convertible_to<Batch>;
+                  }) {
+      return dataset_.get_batch(indices, epoch);
+    } else {
+      return collate(dataset_.get_batch(indices));
+    }
+  }
+
   D dataset_;
   DistributeOptions options_;
   int64_t batch_size_;
+  size_t lanes_ = 1;  // see ChunkedOrder
   InputPlacement placement_;
   int64_t size_ = 0;
   std::mutex in_dataset_;

@@ -55,7 +55,7 @@ struct InputPlacement {
   std::optional<std::vector<int>> replicas;
   /// Whether all ranks of each replica are in one process.
   bool has_whole_replicas = true;
-  /// How batches are divided among the replicas of all workers. Null: in equal pieces.
+  /// The division of batches among the replicas of all workers. Null: in equal pieces.
   std::shared_ptr<const BatchShares> shares;
 
   int replica_of(size_t local) const {

@@ -56,10 +56,12 @@ class InputDistributor {
   }
 
   /// Cuts a dataset with size() and get_batch() into global batches, and each batch into the replicas'
-  /// shards; see DistributedDataset. With several workers, a collective of them that throws ClusterError if
-  /// their options, their sizes, or the texts that the datasets' identity() returns differ; a dataset need
-  /// not have that function (see CollatedDataset). Throws InvalidArgument if the batch size is below 1, the
-  /// prefetch is negative, there are no workers, or the dataset does not know its size.
+  /// shards; see DistributedDataset. A dataset that also has get_batch(indices, epoch) is asked for examples
+  /// of that epoch (0, 1, ...), so that it may change them from one to the next. With several workers, a
+  /// collective of them that throws ClusterError if their options, their sizes, or the texts that the
+  /// datasets' identity() returns differ; a dataset need not have that function (see CollatedDataset). Throws
+  /// InvalidArgument if the batch size is below 1, the prefetch is negative, there are no workers, or the
+  /// dataset does not know its size.
   template <IndexedDataset D>
   auto distribute_dataset(D dataset, const DistributeOptions& options) const {
     return make_distributed_dataset(std::move(dataset), options, placement());

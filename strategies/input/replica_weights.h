@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// How a global batch is divided among replicas: in equal pieces, or in proportion to given numbers or
+/// The division of a global batch among replicas: in equal pieces, or in proportion to given numbers or
 /// measured speeds. Sums of gradients do not depend on it but for rounding, if the loss is scaled by the
 /// global batch size; normalisation of a shard's own batch and random operators do.
 ///

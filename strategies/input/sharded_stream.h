@@ -12,6 +12,7 @@
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
 #include "lockstep/strategies/input/pipeline_source.h"
+#include "lockstep/strategies/input/shuffled_stream.h"
 #include "lockstep/strategies/input/stream_sharding.h"
 
 namespace lockstep {
@@ -143,10 +144,22 @@ auto make_sharded_stream(const Fn& make, const DistributeStreamOptions& options,
   using Batch = typename std::invoke_result_t<Batches&>::value_type;
   check_prefetch(options.prefetch, 1);
   const StreamSharding share = stream_sharding_of(options, placement);
+  if (options.shuffle_seed && !Selectable<Batch>)
+    throw InvalidArgument(
+        "[distribute_dataset] expected batches whose BatchTraits have cat() and select(), to shuffle them");
   auto source = std::make_shared<detail::ShardedStreamSource<Batch>>(
-      [make](const InputContext& context) {
-        return std::function<std::optional<Batch>()>(
-            detail::batches_of_stream(make(context), context.batch_size));
+      [=](const InputContext& context) {
+        using Draw = std::function<std::optional<Batch>()>;
+        Draw draw = detail::batches_of_stream(make(context), context.batch_size);
+        if constexpr (Selectable<Batch>) {
+          if (options.shuffle_seed) {
+            const EpochOrderOptions order{.seed = *options.shuffle_seed,
+                                          .epoch = context.epoch,
+                                          .window = static_cast<size_t>(options.shuffle_window)};
+            return Draw(detail::ShuffledStream<Batch>(std::move(draw), order, context.batch_size));
+          }
+        }
+        return draw;
       },
       share, std::move(placement));
   return DistributedDataset<Batch>(std::move(source), options.prefetch, 1);

@@ -11,8 +11,12 @@ namespace {
 std::vector<std::string> describe_stream(const DistributeStreamOptions& options) {
   std::vector<std::string> lines{"batches of " + std::to_string(options.global_batch_size) + " of a stream" +
                                  (options.drop_remainder ? ", a short one dropped" : "") + ", auto_shard " +
-                                 auto_shard_name(options.auto_shard) + ", " +
-                                 std::to_string(options.files.size()) + " files"};
+                                 auto_shard_name(options.auto_shard) +
+                                 (options.shuffle_seed
+                                      ? ", shuffled with seed " + std::to_string(*options.shuffle_seed) +
+                                            " in a window of " + std::to_string(options.shuffle_window)
+                                      : "") +
+                                 ", " + std::to_string(options.files.size()) + " files"};
   for (size_t i = 0; i < options.files.size(); ++i)
     lines.push_back("file " + std::to_string(i) + " '" + options.files[i] + "'");
   return lines;
@@ -45,6 +49,11 @@ StreamSharding stream_sharding_of(const DistributeStreamOptions& options, const 
   if (size < 1) {
     throw InvalidArgument("[distribute_dataset] expected a global batch size of 1 or more, but got " +
                           std::to_string(size));
+  }
+  if (options.shuffle_seed && options.shuffle_window < 1) {
+    throw InvalidArgument(
+        "[distribute_dataset] expected a shuffle window of 1 or more to shuffle a stream, but got " +
+        std::to_string(options.shuffle_window));
   }
   const bool needs_whole = !placement.has_whole_replicas && options.auto_shard == AutoShardPolicy::kAuto;
   const auto policy =

@@ -29,12 +29,6 @@ void check_plugin() {
   }
 }
 
-Devices plugin_devices() {
-  Devices devices = list_devices();
-  std::erase_if(devices, [](const LogicalDevice& device) { return device.type != kPlugin; });
-  return devices;
-}
-
 std::vector<std::string> names_of(const std::vector<Devices>& replicas) {
   std::vector<std::string> names;
   for (const auto& devices : replicas) names.push_back(devices.front().str());
@@ -48,7 +42,7 @@ TPUStrategy::Selection TPUStrategy::select(std::shared_ptr<const ClusterResolver
   check_plugin();
   Selection selection{resolved(std::move(given)), {}};
   const Devices devices =
-      devices_of_worker(kTpuStrategy, *selection.resolver, tpus.devices, plugin_devices());
+      devices_of_worker(kTpuStrategy, *selection.resolver, tpus.devices, devices_of(kPlugin));
   for (const auto& device : devices) {
     if (device.type == kPlugin) continue;
     throw InvalidArgument(c10::str("[", kTpuStrategy, "] expected ", device_type_noun(kPlugin),

@@ -22,10 +22,7 @@ namespace {
 
 /// Returns the devices that the strategy's workers divide among themselves, none if they are CPUs.
 Devices devices_of_workers(const ComparedStrategy& strategy) {
-  if (strategy.name != "tpu") return accelerators();
-  Devices devices = list_devices();
-  std::erase_if(devices, [](const auto& device) { return device.type != c10::DeviceType::PrivateUse1; });
-  return devices;
+  return strategy.name == "tpu" ? devices_of(c10::DeviceType::PrivateUse1) : accelerators();
 }
 
 /// Sets the devices of one of the strategy's processes.

@@ -1,7 +1,6 @@
 #include "lockstep/runtime/devices/internal/device_traits.h"
 
 #include <ATen/Context.h>
-#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
