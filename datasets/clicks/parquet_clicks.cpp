@@ -12,7 +12,7 @@
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/quoted_field.h"
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/files/internal/find_files.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 
 namespace lockstep {
 
@@ -68,10 +68,11 @@ void check_type(const ParquetFile& file, size_t i, const ParquetColumn& column) 
 ParquetDatasetOptions options_for(ParquetDatasetOptions options) {
   if (!options.columns.empty() || options.null_fill || !options.column_null_fills.empty())
     throw std::invalid_argument("[ParquetClicks] expected no columns and no null fills");
-  const std::vector<std::string> paths = find_data_files(options.paths);
+  const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetClicks] paths: expected a file, but got none");
-  options.columns = names_in(ParquetFile({.path = paths.front()}));
-  const ParquetFile first({.path = paths.front(), .columns = options.columns});
+  options.columns = names_in(ParquetFile({.path = paths.front(), .store_attempts = options.store_attempts}));
+  const ParquetFile first(
+      {.path = paths.front(), .columns = options.columns, .store_attempts = options.store_attempts});
   for (size_t i = 0; i < options.columns.size(); ++i) {
     const ParquetColumn& column = first.columns()[i];
     check_type(first, i, column);

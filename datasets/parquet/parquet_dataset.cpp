@@ -7,7 +7,8 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
-#include "lockstep/datasets/files/internal/find_files.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
@@ -64,12 +65,13 @@ void check_columns(const ParquetFile& file, const ParquetFile& first) {
 }
 
 /// Throws if the file has a column that the first one does not have.
-void check_no_more_columns(const std::string& path, const ParquetFile& first) {
-  const ParquetFile file({.path = path});
+void check_no_more_columns(const std::string& path, const ParquetFile& first,
+                           const ParquetDatasetOptions& options) {
+  const ParquetFile file({.path = path, .store_attempts = options.store_attempts});
   for (const ParquetColumn& column : file.columns()) {
     const auto is_it = [&](const ParquetColumn& of_first) { return of_first.name == column.name; };
     if (std::none_of(first.columns().begin(), first.columns().end(), is_it))
-      throw DataError(path + ": column '" + column.name + "' is not in " + first.path() +
+      throw DataError(file.path() + ": column '" + column.name + "' is not in " + first.path() +
                       "; name the columns to read");
   }
 }
@@ -79,12 +81,13 @@ std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
   std::vector<ParquetFile> files;
   std::vector<std::string> columns = options.columns;
   for (const std::string& path : paths) {
-    if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front());
+    if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front(), options);
     files.emplace_back(ParquetFileOptions{.path = path,
                                           .columns = columns,
                                           .null_fill = options.null_fill,
                                           .column_null_fills = options.column_null_fills,
-                                          .null_lists_are_empty = options.null_lists_are_empty});
+                                          .null_lists_are_empty = options.null_lists_are_empty,
+                                          .store_attempts = options.store_attempts});
     if (columns.empty())
       for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
     check_columns(files.back(), files.front());
@@ -112,16 +115,14 @@ std::string why_unreadable(const ParquetFile& file, int row_group, const Parquet
 }  // namespace
 
 bool are_parquet_files(const std::vector<std::string>& paths) {
-  const std::vector<std::string> files = find_data_files(paths);
-  const auto is_parquet = [](const std::string& path) {
-    return path.ends_with(".parquet") || path.ends_with(".pq");
-  };
-  const auto parquet = std::find_if(files.begin(), files.end(), is_parquet);
-  if (parquet == files.end()) return false;
-  const auto other = std::find_if_not(files.begin(), files.end(), is_parquet);
-  if (other != files.end())
-    throw DataError(*other + ": expected a Parquet file like " + *parquet + ", or neither");
-  return true;
+  std::string parquet, other;
+  for (const std::string& path : find_parquet_files(paths)) {
+    const std::string name = is_uri(path) ? parse_uri(path).name() : path;
+    (name.ends_with(".parquet") || name.ends_with(".pq") ? parquet : other) = name;
+  }
+  if (!parquet.empty() && !other.empty())
+    throw DataError(other + ": expected Parquet files alone, as " + parquet + " is one");
+  return !parquet.empty();
 }
 
 ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
@@ -133,10 +134,10 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     throw std::invalid_argument("[ParquetDataset] lanes: expected 0 or more, but got " +
                                 std::to_string(options.lanes));
   ParquetState& state = *state_;
-  state.paths = find_data_files(options.paths);
-  if (state.paths.empty())
-    throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
-  state.files = open_files(state.paths, options);
+  const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
+  if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
+  state.files = open_files(paths, options);
+  for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
   for (size_t i = 0; i < state.files.size(); ++i) {

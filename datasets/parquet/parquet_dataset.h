@@ -19,14 +19,16 @@ namespace lockstep {
 struct ParquetState;
 
 struct ParquetDatasetOptions {
-  /// Files, folders and patterns such as "day_*.parquet". A folder stands for the files in it, but not for
+  /// Files, folders and patterns such as "day_*.parquet", on this machine or as URIs such as
+  /// "s3://bucket/clicks/day_*.parquet" (docs/data.md). A folder stands for the files in it, but not for
   /// those in its subfolders and those whose name begins with "." or "_". The files of a folder or a pattern
   /// are sorted, with numbers in their order: day_2 comes before day_10. A file named twice is taken once.
   std::vector<std::string> paths;
-  std::vector<std::string> columns{};  ///< as in ParquetFileOptions, like the next three
+  std::vector<std::string> columns{};  ///< as in ParquetFileOptions, like the next four
   std::optional<double> null_fill{};
   std::map<std::string, double> column_null_fills{};
   bool null_lists_are_empty = false;
+  int store_attempts = 8;
   /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit,
@@ -84,7 +86,7 @@ class ParquetDataset {
 
   /// Returns the columns of batches, in their order.
   const std::vector<ParquetColumn>& columns() const;
-  /// Returns the files in the order of their rows.
+  /// Returns the files in the order of their rows, URIs without credentials and query.
   const std::vector<std::string>& paths() const;
   /// Returns where a row is. Throws std::invalid_argument if the index is not below size().
   ParquetPlace place_of(size_t index) const;

@@ -8,26 +8,26 @@ namespace lockstep {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& name) {
+[[noreturn]] void throw_no_arrow(const std::string& name) {
   throw DataError(
       name +
-      ": this Lockstep was built without Apache Arrow, which reads and writes Parquet files. Install Arrow's "
-      "C++ libraries with Parquet, or run scripts/setup.sh, which fetches them, and build with "
+      ": this Lockstep was built without Apache Arrow, which reads and writes Parquet files. Install "
+      "Arrow's C++ libraries with Parquet, or run scripts/setup.sh, which fetches them, and build with "
       "-DLOCKSTEP_ARROW=ON (docs/building.md)");
 }
 
 }  // namespace
 
 std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options) {
-  refuse(is_uri(options.path) ? parse_uri(options.path).name() : options.path);
+  throw_no_arrow(is_uri(options.path) ? parse_uri(options.path).name() : options.path);
 }
 
 std::vector<std::string> stored_files(const DataUri& uri, int) {
-  refuse(uri.name());
+  throw_no_arrow(uri.name());
 }
 
 std::unique_ptr<ParquetRowWriter> write_parquet(const ParquetWriterOptions& options) {
-  refuse(options.path);
+  throw_no_arrow(options.path);
 }
 
 }  // namespace lockstep
