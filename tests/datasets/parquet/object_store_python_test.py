@@ -103,11 +103,11 @@ class ObjectStoreTest(unittest.TestCase):
 
     def test_a_store_that_becomes_busy_is_named_with_the_row_group(self):
         self.store.put("a.parquet", parquet())
-        heads = []  # two to open the file, then one for each row group
+        heads = []  # one to open the file, then one for each row group
 
         def on_request(request):
             heads.extend([request] if request.method == "HEAD" else [])
-            return "busy" if request.method == "GET" and len(heads) == 4 else None
+            return "busy" if request.method == "GET" and len(heads) == 3 else None
 
         self.store.on_request = on_request
         self.expect_error("s3://clicks/a.parquet: row group 1", "SLOW_DOWN",
@@ -156,12 +156,12 @@ class ObjectStoreTest(unittest.TestCase):
             self.expect_error("s3://clicks/a.parquet", part, arguments=[self.store.uri("a.parquet"), "none"])
 
     def change_after_the_first_row_group(self, change):
-        heads = []  # two to open the file, then one for each row group
+        heads = []  # one to open the file, then one for each row group
 
         def on_request(request):
             if request.method == "HEAD":
                 heads.append(request)
-                if len(heads) == 4:
+                if len(heads) == 3:
                     change()
 
         self.store.put("a.parquet", parquet())
