@@ -134,11 +134,11 @@ class ArrowRows : public ParquetRows {
   }
 
   void choose_null_rules(const ParquetFileOptions& options) {
-    for (const auto& [name, fill] : options.column_null_fills)
+    for (const auto& own : options.column_null_fills)
       if (std::none_of(columns_.begin(), columns_.end(),
-                       [&](const auto& column) { return column.name == name; }))
+                       [&](const auto& column) { return column.name == own.first; }))
         throw std::invalid_argument(
-            "[ParquetFile] column_null_fills: expected columns that are read, but got '" + name + "'");
+            "[ParquetFile] column_null_fills: expected columns that are read, but got '" + own.first + "'");
     for (const auto& column : columns_) null_rules_.push_back(null_rule(options, column));
   }
 

@@ -4,6 +4,7 @@
 #include <arrow/io/file.h>
 #include <arrow/util/key_value_metadata.h>
 
+#include <mutex>
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
@@ -52,7 +53,8 @@ class StoredSource : public ArrowSource {
  public:
   StoredSource(const DataUri& uri, int attempts)
       : store_(uri, attempts), name_(uri.name()), file_(store_.file_of(uri.path)) {
-    version_ = version_of(*open_any());
+    first_ = open_any();
+    version_ = version_of(*first_);
   }
 
   const std::string& name() const override { return name_; }
@@ -60,6 +62,10 @@ class StoredSource : public ArrowSource {
   std::string explained(const std::string& reason) const override { return store_.explained(reason); }
 
   std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (first_) return std::exchange(first_, nullptr);
+    }
     auto opened = open_any();
     if (version_of(*opened) != version_) throw_changed(name_);
     return opened;
@@ -90,6 +96,8 @@ class StoredSource : public ArrowSource {
   std::string name_;
   std::string file_;  // as the store calls it
   ObjectVersion version_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<arrow::io::RandomAccessFile> first_;  // for the first reader: opening is a request
 };
 
 }  // namespace

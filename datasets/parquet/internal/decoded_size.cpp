@@ -36,6 +36,7 @@ int64_t num_elements(const parquet::ColumnChunkMetaData& chunk, int element_leve
 
 /// Returns the number of all strings' or binaries' bytes, or an estimate.
 int64_t num_bytes(const parquet::ColumnChunkMetaData& chunk) {
+  if (chunk.num_values() == 0) return 0;
   const std::shared_ptr<parquet::SizeStatistics> sizes = chunk.size_statistics();
   const bool is_known = sizes && sizes->unencoded_byte_array_data_bytes;
   return std::max<int64_t>(

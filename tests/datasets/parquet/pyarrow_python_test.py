@@ -182,6 +182,19 @@ class ParquetFileTest(unittest.TestCase):
         self.expect_error("null_fill", "'b'", columns=["b"], fill=2, code=2)
         self.expect_error("null_fill", "'a'", columns=["a"], fill=0.5, code=2)
 
+    def test_files_may_be_named_by_a_uri(self):
+        self.path = self.path.with_name("a b%.parquet")
+        pq.write_table(pa.table({"a": [1, 2, 3]}), self.path)
+        self.assertIn("%20b%25.parquet", self.path.as_uri())
+        command = [os.environ["PRINT_PARQUET"], self.path.as_uri(), "none"]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(process.stdout), self.read())
+        for place in (self.path.as_uri(), self.path.parent.as_uri(), f"{self.path.parent.as_uri()}/*.parquet", self.path):
+            found = subprocess.run([os.environ["PRINT_PARQUET"], "--find", place, self.path], capture_output=True, text=True, check=True)
+            self.assertEqual(found.stdout, f"{self.path}\n")
+        process = subprocess.run([*command[:1], "file://host/a.parquet", "none"], capture_output=True, text=True, check=False)
+        self.assertEqual((process.returncode, process.stderr.count("file:///")), (3, 1))
+
     def test_lists_and_binaries_of_fixed_length_that_are_null_are_refused(self):
         for values in (pa.array([[1], None], pa.list_(pa.int32(), 1)), pa.array([b"1", None], pa.binary(1))):
             pq.write_table(pa.table({"a": values}), self.path)
@@ -312,6 +325,54 @@ class ParquetFileTest(unittest.TestCase):
         self.path.unlink()
         self.path.mkdir()
         self.expect_error("a folder")
+
+    def test_row_groups_without_rows_have_none(self):
+        table = pa.table({"a": [1, 2], "b": [[1.5], []], "c": ["x", "yz"], "d": pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2))})
+        with pq.ParquetWriter(self.path, table.schema) as writer:
+            for rows in (2, 0, 1):
+                writer.write_table(table.slice(0, rows))
+        groups = self.read()
+        self.assertEqual([group["rows"] for group in groups], [2, 0, 1])
+        self.compare(groups, {"a": "Long", "b": "Double", "c": "Byte", "d": "Char"})
+
+    def read_while(self, change):
+        """Reads a file of two row groups that changes after it is opened; returns the code, the output and the errors."""
+        pq.write_table(pa.table({"a": list(range(2000))}), self.path, row_group_size=1000, use_dictionary=False, compression="none")
+        command = [os.environ["PRINT_PARQUET"], str(self.path), "none", "--wait"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "\n")
+            process.stdin.write("1")
+            process.stdin.flush()
+            change(self.path)
+            output, error = process.communicate("2", timeout=60)
+        return process.returncode, output, error
+
+    def test_a_file_that_changes_while_it_is_read_is_refused(self):
+        def append(path):
+            with open(path, "ab") as file:
+                file.write(b"x")
+
+        def overwrite(path):
+            with open(path, "r+b") as file:
+                file.seek(9000)
+                file.write(b"x")
+
+        for change in (append, overwrite, lambda path: os.truncate(path, 9000), lambda path: os.truncate(path, 0)):
+            code, _, error = self.read_while(change)
+            self.assertEqual(code, 3, error)
+            self.assertTrue(error.startswith(f"{self.path}: "), error)
+            self.assertIn("changed", error)
+
+    def test_a_local_file_that_is_removed_or_replaced_is_read_to_its_end(self):
+        def replace(path):
+            other = path.with_suffix(".new")
+            pq.write_table(pa.table({"a": list(range(5))}), other)
+            other.rename(path)
+
+        for change in (os.unlink, replace):
+            code, output, error = self.read_while(change)
+            self.assertEqual(code, 0, error)
+            self.assertEqual(flat([group["columns"]["a"]["values"] for group in json.loads(output)]), list(range(2000)))
 
     def test_page_checksums_find_every_flipped_byte_of_the_values(self):
         pq.write_table(pa.table({"a": pa.array(range(200), pa.int64())}), self.path, compression="none", use_dictionary=False,
