@@ -64,6 +64,14 @@ class Proxy(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
 
+class ProxyServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client was killed
+            super().handle_error(request, client_address)
+
+
 class ObjectStore(contextlib.AbstractContextManager):
     """Holds one bucket. `on_request` is called for each request; it may wait, or return "busy", "silent" or "closed"."""
 
@@ -78,8 +86,7 @@ class ObjectStore(contextlib.AbstractContextManager):
         self.server = moto.server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         self.server.start()
         self.address = self.server.get_host_and_port()
-        self.proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-        self.proxy.daemon_threads = True
+        self.proxy = ProxyServer(("127.0.0.1", 0), Proxy)
         self.proxy.store = self
         threading.Thread(target=self.proxy.serve_forever, daemon=True).start()
         self.send("POST", "/moto-api/reset")  # the state is the process's
