@@ -39,6 +39,7 @@ struct ParquetState {
 namespace {
 
 constexpr int64_t kMostLanes = 16;
+constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
 
 std::string text_of(const ParquetColumn& column) {
   const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
@@ -95,6 +96,14 @@ std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
   return files;
 }
 
+/// Returns whether a row group may have a row with values in all ranges.
+bool may_have(const ParquetFile& file, int row_group, const std::map<std::string, ParquetRange>& ranges) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const auto& named) {
+    const auto range = file.range_of(row_group, named.first);
+    return !range || (range->least <= named.second.most && range->most >= named.second.least);
+  });
+}
+
 /// Returns why a row group cannot be used; empty if it can.
 std::string why_unreadable(const ParquetFile& file, int row_group, const ParquetDatasetOptions& options) {
   const std::string place = file.path() + ": row group " + std::to_string(row_group);
@@ -143,7 +152,7 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   for (size_t i = 0; i < state.files.size(); ++i) {
     const ParquetFile& file = state.files[i];
     for (int group = 0; group < file.num_row_groups(); ++group) {
-      if (file.num_rows(group) == 0) continue;
+      if (file.num_rows(group) == 0 || !may_have(file, group, options.row_groups_with)) continue;
       if (const std::string why = why_unreadable(file, group, options); !why.empty()) {
         if (!options.skips_unreadable) throw DataError(why);
         ++state.skipped_groups;
@@ -158,10 +167,11 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
       largest = std::max(largest, sizes.back().bytes);
     }
   }
-  // The other half is for the row groups that lanes come to next.
+  // The other half is for the row groups that lanes come to next. The first batch waits until a row group of
+  // each lane is decoded.
+  const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
   state.lanes = static_cast<size_t>(
-      options.lanes > 0 ? options.lanes
-                        : std::clamp(options.memory_limit / 2 / largest, int64_t{1}, kMostLanes));
+      options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
   state.cache =
       std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, [&state](size_t group) {
         const ParquetState::Group& of = state.groups[group];
@@ -211,14 +221,12 @@ std::string ParquetDataset::identity() const {
   std::string columns;
   for (const ParquetColumn& column : this->columns())
     columns += (columns.empty() ? "" : ", ") + column.name + " (" + text_of(column) + ")";
-  for (const ParquetState::Group& group : state_->groups) {
-    const ParquetFile& file = state_->files[group.file];
-    const int64_t sizes[] = {static_cast<int64_t>(group.file), group.row_group,
-                             file.num_rows(group.row_group), file.decoded_bytes(group.row_group)};
-    checksum.add(sizes, sizeof sizes);
+  for (const ParquetFile& file : state_->files) {
+    const std::string of_file = file.identity();
+    checksum.add(of_file.data(), of_file.size());
   }
   return "Parquet files of " + std::to_string(state_->firsts.back()) + " rows in " +
-         std::to_string(state_->groups.size()) + " row groups (checksum of their sizes " + checksum.text() +
+         std::to_string(state_->groups.size()) + " row groups (checksum of the metadata " + checksum.text() +
          "): " + columns;
 }
 

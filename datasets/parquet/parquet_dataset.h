@@ -29,10 +29,14 @@ struct ParquetDatasetOptions {
   std::map<std::string, double> column_null_fills{};
   bool null_lists_are_empty = false;
   int store_attempts = 8;
+  /// Leaves out the row groups in which no row has values in these ranges, by name of column, as the files'
+  /// metadata shows; see ParquetFile::range_of(). Rows that are outside stay if others of their row group are
+  /// not, and so do row groups whose writer has noted no ranges.
+  std::map<std::string, ParquetRange> row_groups_with{};
   /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
   int64_t memory_limit = int64_t{1} << 30;
-  /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit,
-  /// but at most 16. The order of shuffled rows depends on it.
+  /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
+  /// and 256 MiB, but at most 16. The order of shuffled rows depends on it.
   int64_t lanes = 0;
   /// Leaves out row groups that cannot be read, and those that are larger than the memory limit. To find
   /// damaged ones, all rows are read once at the start. Otherwise the first one is an error.
@@ -81,7 +85,8 @@ class ParquetDataset {
   /// below size(), and as ParquetFile::read_row_group().
   ParquetBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
-  /// Returns a description of the files' rows, row groups and columns. Reads no row.
+  /// Returns a description of the files' rows, row groups and columns, with a checksum of their metadata.
+  /// Reads no row.
   std::string identity() const;
 
   /// Returns the columns of batches, in their order.
@@ -91,7 +96,7 @@ class ParquetDataset {
   /// Returns where a row is. Throws std::invalid_argument if the index is not below size().
   ParquetPlace place_of(size_t index) const;
 
-  /// Returns the number of row groups that were left out, and of their rows.
+  /// Returns the number of row groups that were left out as they are unreadable, and of their rows.
   int64_t num_skipped_row_groups() const;
   int64_t num_skipped_rows() const;
   /// Returns the most bytes that decoded row groups have had at the same time.

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,12 @@ struct ParquetValues {
   /// Only for lists of any length, strings and binaries: int64 [rows + 1]. Row i holds values offsets[i] to
   /// offsets[i + 1] - 1.
   at::Tensor offsets;
+};
+
+/// The least and the largest of some numbers, both included.
+struct ParquetRange {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
 };
 
 struct ParquetFileOptions {
@@ -106,6 +113,15 @@ class ParquetFile {
   ///
   /// Throws std::out_of_range if there is no such group, and DataError if its metadata is damaged.
   int64_t decoded_bytes(int row_group) const;
+
+  /// Returns a range that holds all values of a column of single numbers in a row group but nulls and NaN, in
+  /// the column's unit, as the writer has noted it in the metadata. None if it has not, or the values are no
+  /// numbers. The column need not be among columns(). Throws std::out_of_range if there is no such group, and
+  /// DataError if there is no such column.
+  std::optional<ParquetRange> range_of(int row_group, const std::string& column) const;
+  /// Returns a checksum of the metadata, which differs between files with other row groups and, as it holds
+  /// their sizes and statistics, almost always between files with other values.
+  std::string identity() const;
 
   /// Reads a row group, and returns the values of columns() in their order. Blocks until it is read, decoded
   /// by the calling thread. Pages with a checksum are compared with it. The tensors own their memory.

@@ -16,11 +16,14 @@
 #include <type_traits>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
 #include "lockstep/datasets/parquet/internal/arrow_source.h"
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
+#include "lockstep/datasets/parquet/internal/column_range.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/recycling_pool.h"
 
 namespace lockstep {
 
@@ -61,6 +64,20 @@ class ArrowRows : public ParquetRows {
           throw DataError(place_of(row_group) + ": it says to hold more bytes than any memory");
       return bytes;
     });
+  }
+
+  std::optional<ParquetRange> range_of(int row_group, const std::string& column) const override {
+    const int leaf = metadata_->schema()->ColumnIndex(column);
+    if (leaf < 0) throw DataError(path() + ": expected a column '" + column + "' of single values");
+    return naming(place_of(row_group),
+                  [&] { return column_range(*metadata_->RowGroup(row_group)->ColumnChunk(leaf)); });
+  }
+
+  std::string identity() const override {
+    const std::string bytes = metadata_->SerializeToString();
+    DataChecksum checksum;
+    checksum.add(bytes.data(), bytes.size());
+    return checksum.text();
   }
 
   std::vector<ParquetValues> read_row_group(int row_group) const override {
@@ -118,10 +135,9 @@ class ArrowRows : public ParquetRows {
   // Arrow's reader is for one thread; it costs little once the metadata is there.
   Reader open_again(const std::string& place) const {
     return naming(place, [&] {
-      return value_or_throw(place,
-                            parquet::arrow::FileReader::Make(
-                                arrow::default_memory_pool(),
-                                parquet::ParquetFileReader::Open(source_->open(), properties_, metadata_)));
+      return value_or_throw(place, parquet::arrow::FileReader::Make(
+                                       recycling_pool(), parquet::ParquetFileReader::Open(
+                                                             source_->open(), properties_, metadata_)));
     });
   }
 
@@ -159,7 +175,7 @@ class ArrowRows : public ParquetRows {
   }
 
   std::unique_ptr<const ArrowSource> source_;
-  parquet::ReaderProperties properties_ = parquet::default_reader_properties();
+  parquet::ReaderProperties properties_{recycling_pool()};
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
   std::vector<NullRule> null_rules_;  // of each of columns_

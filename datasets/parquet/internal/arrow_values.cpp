@@ -1,11 +1,14 @@
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <arrow/array.h>
 #include <arrow/type.h>
+#include <arrow/util/bit_run_reader.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -84,6 +87,21 @@ at::Tensor numbers_with_nulls(const std::string& place, const ArrayPointer& arra
   }
 }
 
+/// Writes `fill` to the places that are null. Only these are visited, which are few in most columns.
+void fill_nulls(const arrow::Array& array, const at::Tensor& values, double fill) {
+  AT_DISPATCH_ALL_TYPES_AND2(at::kBool, at::kHalf, values.scalar_type(), "fill_nulls", [&] {
+    auto* to = values.mutable_data_ptr<scalar_t>();
+    const auto value = static_cast<scalar_t>(fill);
+    int64_t end = 0;  // of the run of valid elements before
+    arrow::internal::VisitSetBitRunsVoid(array.null_bitmap_data(), array.offset(), array.length(),
+                                         [&](int64_t begin, int64_t length) {
+                                           std::fill(to + end, to + begin, value);
+                                           end = begin + length;
+                                         });
+    std::fill(to + end, to + array.length(), value);
+  });
+}
+
 at::Tensor numbers(const std::string& place, const ArrayPointer& array, at::ScalarType type,
                    std::optional<double> fill) {
   const int64_t nulls = array->null_count();
@@ -92,10 +110,8 @@ at::Tensor numbers(const std::string& place, const ArrayPointer& array, at::Scal
                     "; null_fill sets a number to stand for them");
   at::Tensor values = numbers_with_nulls(place, array, type);
   if (nulls == 0) return values;
-  at::Tensor is_null = at::empty({array->length()}, at::kBool);
-  bool* marks = is_null.data_ptr<bool>();
-  for (int64_t i = 0; i < array->length(); ++i) marks[i] = array->IsNull(i);
-  return values.masked_fill_(is_null, *fill);
+  fill_nulls(*array, values, *fill);
+  return values;
 }
 
 /// Returns where the elements of each row begin in those of all rows.

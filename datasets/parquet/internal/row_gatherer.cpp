@@ -23,32 +23,44 @@ bool is_run(c10::ArrayRef<int64_t> numbers) {
 
 /// Copies values that are as wide as a column's rows.
 template <typename Value>
-void gather(const char* from, char* to, c10::ArrayRef<int64_t> rows, c10::ArrayRef<int64_t> places) {
+void gather(const char* from, char* to, c10::ArrayRef<int64_t> rows, c10::ArrayRef<int64_t> places,
+            bool has_places_in_a_row) {
   const auto* source = reinterpret_cast<const Value*>(from);
   auto* target = reinterpret_cast<Value*>(to);
-  for (size_t i = 0; i < rows.size(); ++i) target[places[i]] = source[rows[i]];
+  if (has_places_in_a_row) {
+    target += places.front();
+    for (const int64_t row : rows) *target++ = source[row];
+  } else {
+    for (size_t i = 0; i < rows.size(); ++i) target[places[i]] = source[rows[i]];
+  }
 }
 
+/// Numbers that each are one more than the number before them.
+struct Runs {
+  bool rows = false;
+  bool places = false;
+};
+
 void gather_rows(const at::Tensor& from, const at::Tensor& to, c10::ArrayRef<int64_t> rows,
-                 c10::ArrayRef<int64_t> places) {
+                 c10::ArrayRef<int64_t> places, const Runs& runs) {
   if (rows.empty() || from.numel() == 0) return;
   const auto width = static_cast<size_t>(from.element_size() * (from.numel() / from.size(0)));
   const auto* source = static_cast<const char*>(from.const_data_ptr());
   auto* target = static_cast<char*>(to.mutable_data_ptr());
-  if (is_run(rows) && is_run(places)) {
+  if (runs.rows && runs.places) {
     std::memcpy(target + static_cast<size_t>(places.front()) * width,
                 source + static_cast<size_t>(rows.front()) * width, width * rows.size());
     return;
   }
   switch (width) {
     case 1:
-      return gather<uint8_t>(source, target, rows, places);
+      return gather<uint8_t>(source, target, rows, places, runs.places);
     case 2:
-      return gather<uint16_t>(source, target, rows, places);
+      return gather<uint16_t>(source, target, rows, places, runs.places);
     case 4:
-      return gather<uint32_t>(source, target, rows, places);
+      return gather<uint32_t>(source, target, rows, places, runs.places);
     case 8:
-      return gather<uint64_t>(source, target, rows, places);
+      return gather<uint64_t>(source, target, rows, places, runs.places);
     default:
       for (size_t i = 0; i < rows.size(); ++i) {
         std::memcpy(target + static_cast<size_t>(places[i]) * width,
@@ -87,6 +99,7 @@ ParquetValues cat_rows(const std::vector<ParquetValues>& parts) {
 void RowGatherer::add(const std::vector<ParquetValues>& group, c10::ArrayRef<int64_t> rows,
                       c10::ArrayRef<int64_t> places) {
   columns_.resize(group.size());
+  const Runs runs{.rows = is_run(rows), .places = is_run(places)};
   for (size_t i = 0; i < group.size(); ++i) {
     const ParquetValues& from = group[i];
     Column& column = columns_[i];
@@ -97,7 +110,7 @@ void RowGatherer::add(const std::vector<ParquetValues>& group, c10::ArrayRef<int
         shape[0] = count_;
         to = at::empty(shape, from.values.options());
       }
-      gather_rows(from.values, to, rows, places);
+      gather_rows(from.values, to, rows, places, runs);
       continue;
     }
     const auto* offsets = from.offsets.const_data_ptr<int64_t>();

@@ -174,6 +174,28 @@ TEST(ParquetDataset, TellsApartOtherFiles) {
   EXPECT_NE(ParquetDataset({.paths = {folder.path()}}).identity(), all);
 }
 
+TEST(ParquetDataset, LeavesOutRowGroupsThatHaveNoRowInARange) {
+  const TemporaryFolder folder;
+  write_three(folder);
+  const auto rows_with = [&](const ParquetRange& range, const std::string& column = "number") {
+    const ParquetDataset dataset(
+        {.paths = {folder.path()}, .columns = {"bag", "number"}, .row_groups_with = {{column, range}}});
+    std::vector<size_t> all(*dataset.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    const at::Tensor numbers = dataset.get_batch(all).columns.at(1).values;
+    return std::vector<int64_t>(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + numbers.numel());
+  };
+  // Row groups of 30 rows, of 31, and of 32, in files of 100 rows.
+  const auto some = rows_with({.least = 95, .most = 130});
+  std::vector<int64_t> expected(41);
+  std::iota(expected.begin(), expected.end(), 90);
+  EXPECT_EQ(some, expected);
+  EXPECT_EQ(rows_with({}).size(), 300U);
+  EXPECT_EQ(rows_with({.most = 29}).size(), 30U);
+  EXPECT_EQ(rows_with({.least = 30, .most = 30}).front(), 30);
+  EXPECT_THAT(message_of<DataError>([&] { rows_with({}, "none"); }), HasSubstr("expected a column 'none'"));
+}
+
 TEST(ParquetDataset, RefusesOptionsThatCannotBe) {
   const TemporaryFolder folder;
   write_three(folder);
