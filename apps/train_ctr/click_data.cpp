@@ -30,7 +30,7 @@ size_t at_most(size_t count, int64_t most) {
   return most > 0 ? std::min(count, static_cast<size_t>(most)) : count;
 }
 
-/// What the options say about one set of files.
+/// One set of files.
 struct OpenClicks {
   Clicks::Source source;
   size_t rows = 0;
@@ -45,14 +45,15 @@ std::string text_of(const std::vector<std::string>& paths) {
 }
 
 OpenClicks open_parquet_clicks(const std::vector<std::string>& paths, const CtrWork& work) {
+  // Rows to train on and rows to test on that are in the same files share their memory.
+  const double memory = parse_bytes("parquet-memory", work.parquet_memory) / (work.test_data.empty() ? 1 : 2);
   std::string first_skipped;
-  const ParquetClicks clicks(
-      {.paths = paths,
-       .memory_limit = static_cast<int64_t>(parse_bytes("parquet-memory", work.parquet_memory)),
-       .skips_unreadable = work.skip_bad,
-       .on_message = [&](const std::string& line) {
-         if (first_skipped.empty()) first_skipped = line;
-       }});
+  const ParquetClicks clicks({.paths = paths,
+                              .memory_limit = static_cast<int64_t>(memory),
+                              .skips_unreadable = work.skip_bad,
+                              .on_message = [&](const std::string& line) {
+                                if (first_skipped.empty()) first_skipped = line;
+                              }});
   return {.source = clicks,
           .rows = *clicks.size(),
           .text = text_of(clicks.rows().paths()),

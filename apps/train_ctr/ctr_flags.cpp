@@ -7,6 +7,7 @@
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/planning/quantity.h"
@@ -113,10 +114,11 @@ std::vector<Flag> ctr_data_flags() {
       {"Data", "train-rows", "N", "Train on at most N rows (default: all; 4,000,000 if they are generated)"},
       {"Data", "test-rows", "N", "Test on at most N rows (default: all; 100,000 if they are generated)"},
       {"Data", "skip-bad", "",
-       "Skip malformed rows, and row groups of Parquet files that cannot be read, and print how many rows "
+       "Skip malformed lines, and row groups of Parquet files that cannot be read, and print how many rows "
        "that are"},
       {"Data", "parquet-memory", "SIZE",
-       "Parquet files: keep at most so much of their decoded row groups in memory, such as 512MiB",
+       "Parquet files: keep at most so much of their decoded row groups in memory, such as 512MiB. The order "
+       "of the rows depends on it, so resume with the same",
        defaults.parquet_memory},
       {"Data", "index-dir", "DIR",
        "Folder for files that are made once for each file of click logs: an index of its rows if it is "
@@ -200,12 +202,24 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
 
 namespace {
 
+/// Returns whether a URI holds a user or a password.
+bool has_credentials(const std::string& place) {
+  const size_t scheme = place.find("://");
+  if (scheme == std::string::npos) return false;
+  const size_t begin = scheme + 3;
+  return place.substr(begin, place.find('/', begin) - begin).find('@') != std::string::npos;
+}
+
 void read_click_data(const Arguments& given, CtrWork& work) {
   const auto places = [&](const std::string& flag, const std::string& expected) {
     auto pieces = given.list(flag);
     const bool has_hole =
         std::any_of(pieces.begin(), pieces.end(), [](const std::string& piece) { return piece.empty(); });
     if (has_hole) given.refuse(flag, expected);
+    if (std::any_of(pieces.begin(), pieces.end(), has_credentials))
+      throw UsageError("--" + flag +
+                       ": expected URIs without credentials, which would be recorded; set "
+                       "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead");
     return pieces;
   };
   if (given.has("data")) work.data = places("data", "generated, or paths separated by commas");

@@ -34,18 +34,19 @@ bool is_number(size_t column) {
   return column >= 1 && column <= kClickNumbers;
 }
 
-/// Returns the names of the columns in this file.
-std::vector<std::string> names_in(const ParquetFile& file) {
-  const auto has = [&](const std::string& name) {
-    return std::any_of(file.columns().begin(), file.columns().end(),
-                       [&](const ParquetColumn& column) { return column.name == name; });
-  };
-  for (const auto& names : {column_names("I", "C", 1), column_names("int_", "cat_", 0)})
-    if (std::all_of(names.begin(), names.end(), has)) return names;
-  std::string all;
-  for (const ParquetColumn& column : file.columns()) all += (all.empty() ? "" : ", ") + column.name;
-  throw DataError(file.path(), "columns",
-                  "label, I1 to I13 and C1 to C26, or label, int_0 to int_12 and cat_0 to cat_25", all);
+/// Opens a file with the columns of a click log, whichever names they have.
+ParquetFile open_clicks(const std::string& path, int store_attempts) {
+  std::string why;
+  for (const auto& names : {column_names("I", "C", 1), column_names("int_", "cat_", 0)}) {
+    try {
+      return ParquetFile({.path = path, .columns = names, .store_attempts = store_attempts});
+    } catch (const DataError& error) {
+      if (why.empty()) why = error.what();
+    }
+  }
+  throw DataError(why +
+                  "; click logs have the columns label, I1 to I13 and C1 to C26, or label, int_0 to int_12 "
+                  "and cat_0 to cat_25");
 }
 
 void check_type(const ParquetFile& file, size_t i, const ParquetColumn& column) {
@@ -70,9 +71,8 @@ ParquetDatasetOptions options_for(ParquetDatasetOptions options) {
     throw std::invalid_argument("[ParquetClicks] expected no columns and no null fills");
   const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetClicks] paths: expected a file, but got none");
-  options.columns = names_in(ParquetFile({.path = paths.front(), .store_attempts = options.store_attempts}));
-  const ParquetFile first(
-      {.path = paths.front(), .columns = options.columns, .store_attempts = options.store_attempts});
+  const ParquetFile first = open_clicks(paths.front(), options.store_attempts);
+  for (const ParquetColumn& column : first.columns()) options.columns.push_back(column.name);
   for (size_t i = 0; i < options.columns.size(); ++i) {
     const ParquetColumn& column = first.columns()[i];
     check_type(first, i, column);

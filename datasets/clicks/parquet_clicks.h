@@ -24,9 +24,9 @@ std::vector<ParquetValues> click_values(const std::vector<ClickRow>& rows);
 /// I13 and C1 to C26, as in Criteo's logs, or label, int_0 to int_12 and cat_0 to cat_25, as TorchRec names
 /// them; files may have others. Labels are 0 or 1 in any type. Numbers are integers or floating-point
 /// numbers. Categories are integers of up to 32 bits, or strings of 8 hexadecimal digits. All but the label
-/// may be null, which means missing, as does an empty string; in columns of int32, so does the lowest number.
-/// A ChunkedDataset, like ParquetDataset. Copies share the files and the memory. All functions are
-/// thread-safe.
+/// may be null, which means missing, as does an empty string; in columns of int32, so does the lowest number,
+/// and in columns of uint8 nulls are refused. A ChunkedDataset, like ParquetDataset. Copies share the files
+/// and the memory. All functions are thread-safe.
 ///
 /// Needs a build with Apache Arrow (docs/data.md).
 ///

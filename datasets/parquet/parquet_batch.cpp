@@ -2,7 +2,10 @@
 
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 
@@ -20,12 +23,17 @@ ParquetBatch ParquetBatch::slice(int64_t begin, int64_t end) const {
 
 ParquetBatch ParquetBatch::select(const at::Tensor& indices) const {
   const int64_t count = indices.numel();
-  const at::Tensor sorted = indices.contiguous();
-  const auto* rows = sorted.const_data_ptr<int64_t>();
+  const at::Tensor contiguous = indices.contiguous();
+  const auto* rows = contiguous.const_data_ptr<int64_t>();
+  const int64_t size = this->size();
+  if (std::any_of(rows, rows + count, [&](int64_t row) { return row < 0 || row >= size; }))
+    throw std::invalid_argument("[ParquetBatch] expected indices below " + std::to_string(size));
+  std::vector<ParquetValues> all = columns;
+  for (ParquetValues& column : all) column.values = column.values.contiguous();
   std::vector<int64_t> places(static_cast<size_t>(count));
   std::iota(places.begin(), places.end(), int64_t{0});
   RowGatherer gatherer(count);
-  gatherer.add(columns, {rows, static_cast<size_t>(count)}, places);
+  gatherer.add(all, {rows, static_cast<size_t>(count)}, places);
   return {gatherer.finish()};
 }
 

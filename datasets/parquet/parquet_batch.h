@@ -27,6 +27,7 @@ struct ParquetBatch {
   /// device of lists.
   ParquetBatch slice(int64_t begin, int64_t end) const;
   /// Returns the rows at `indices`, int64 [n] on the CPU, in their order. The batch must be on the CPU.
+  /// Throws std::invalid_argument for an index that is not below size().
   ParquetBatch select(const at::Tensor& indices) const;
   /// Returns the rows of batches with the same columns, one after another. There must be at least one batch.
   static ParquetBatch cat(const std::vector<ParquetBatch>& batches);

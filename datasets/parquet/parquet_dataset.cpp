@@ -1,5 +1,8 @@
 #include "lockstep/datasets/parquet/parquet_dataset.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -15,7 +18,7 @@
 
 namespace lockstep {
 
-/// What copies of a ParquetDataset share.
+/// The part of a ParquetDataset that copies share.
 struct ParquetState {
   struct Group {
     size_t file = 0;
@@ -29,6 +32,7 @@ struct ParquetState {
   int64_t skipped_groups = 0;
   int64_t skipped_rows = 0;
   size_t lanes = 1;
+  std::string null_rules;
   std::unique_ptr<RowGroupCache> cache;
 
   size_t group_of(size_t index) const {
@@ -104,21 +108,53 @@ bool may_have(const ParquetFile& file, int row_group, const std::map<std::string
   });
 }
 
-/// Returns why a row group cannot be used; empty if it can.
-std::string why_unreadable(const ParquetFile& file, int row_group, const ParquetDatasetOptions& options) {
-  const std::string place = file.path() + ": row group " + std::to_string(row_group);
+DataError too_large(const ParquetFile& file, int row_group, int64_t bytes, int64_t limit) {
+  return DataError(file.path() + ": row group " + std::to_string(row_group) + ": expected at most " +
+                   std::to_string(limit) + " bytes, the memory limit, but got " + std::to_string(bytes) +
+                   "; raise the limit, or write smaller row groups");
+}
+
+/// Throws DataError if a decoded row group does not fit: the metadata may have said less.
+void check_size(const ParquetFile& file, int row_group, const std::vector<ParquetValues>& values,
+                int64_t limit) {
+  int64_t bytes = 0;
+  for (const ParquetValues& column : values)
+    bytes += static_cast<int64_t>(column.values.nbytes()) +
+             (column.offsets.defined() ? static_cast<int64_t>(column.offsets.nbytes()) : 0);
+  if (bytes > limit) throw too_large(file, row_group, bytes, limit);
+}
+
+/// Returns the bytes of a row group, or nothing if it has no row that is wanted. Throws DataError if it
+/// cannot be used.
+std::optional<int64_t> bytes_of(const ParquetFile& file, int row_group,
+                                const ParquetDatasetOptions& options) {
+  if (!may_have(file, row_group, options.row_groups_with)) return std::nullopt;
   const int64_t bytes = file.decoded_bytes(row_group);
-  if (bytes > options.memory_limit)
-    return place + ": expected at most " + std::to_string(options.memory_limit) +
-           " bytes, the memory limit, but got " + std::to_string(bytes) +
-           "; raise the limit, or write smaller row groups";
-  if (!options.skips_unreadable) return "";
-  try {
-    file.read_row_group(row_group);
-  } catch (const DataError& error) {
-    return error.what();
+  if (bytes > options.memory_limit) throw too_large(file, row_group, bytes, options.memory_limit);
+  if (options.skips_unreadable)
+    check_size(file, row_group, file.read_row_group(row_group), options.memory_limit);
+  return bytes;
+}
+
+std::string text_of_null_rules(const ParquetDatasetOptions& options) {
+  std::string text = options.null_lists_are_empty ? "lists" : "";
+  if (options.null_fill) text += " " + std::to_string(*options.null_fill);
+  for (const auto& [name, fill] : options.column_null_fills) text += " " + name + " " + std::to_string(fill);
+  return text;
+}
+
+/// Returns the values of no rows.
+std::vector<ParquetValues> nothing_of(const std::vector<ParquetColumn>& columns) {
+  std::vector<ParquetValues> values;
+  for (const ParquetColumn& column : columns) {
+    const bool has_offsets = column.shape == ParquetShape::kList || column.shape == ParquetShape::kBytes;
+    const std::vector<int64_t> shape = column.shape == ParquetShape::kFixedList
+                                           ? std::vector<int64_t>{0, column.length}
+                                           : std::vector<int64_t>{0};
+    values.push_back({.values = at::empty(shape, column.type),
+                      .offsets = has_offsets ? at::zeros({1}, at::kLong) : at::Tensor()});
   }
-  return "";
+  return values;
 }
 
 }  // namespace
@@ -146,37 +182,48 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
   state.files = open_files(paths, options);
+  state.null_rules = text_of_null_rules(options);
   for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
   for (size_t i = 0; i < state.files.size(); ++i) {
     const ParquetFile& file = state.files[i];
     for (int group = 0; group < file.num_row_groups(); ++group) {
-      if (file.num_rows(group) == 0 || !may_have(file, group, options.row_groups_with)) continue;
-      if (const std::string why = why_unreadable(file, group, options); !why.empty()) {
-        if (!options.skips_unreadable) throw DataError(why);
+      if (file.num_rows(group) == 0) continue;
+      std::optional<int64_t> bytes;
+      try {
+        bytes = bytes_of(file, group, options);
+      } catch (const DataError& error) {
+        if (!options.skips_unreadable) throw;
         ++state.skipped_groups;
         state.skipped_rows += file.num_rows(group);
         if (options.on_message)
-          options.on_message("left out " + std::to_string(file.num_rows(group)) + " rows: " + why);
-        continue;
+          options.on_message("left out " + std::to_string(file.num_rows(group)) + " rows: " + error.what());
       }
+      if (!bytes) continue;
       state.groups.push_back({.file = i, .row_group = group});
       state.firsts.push_back(state.firsts.back() + static_cast<size_t>(file.num_rows(group)));
-      sizes.push_back({.bytes = file.decoded_bytes(group), .rows = file.num_rows(group)});
+      sizes.push_back({.bytes = *bytes, .rows = file.num_rows(group)});
       largest = std::max(largest, sizes.back().bytes);
     }
   }
+  if (sizes.empty() && !options.row_groups_with.empty() && state.skipped_groups == 0)
+    throw DataError(state.paths.front() +
+                    ": expected rows in the ranges of row_groups_with, but no row group of " +
+                    std::to_string(state.paths.size()) + " files has any");
   // The other half is for the row groups that lanes come to next. The first batch waits until a row group of
   // each lane is decoded.
   const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
   state.lanes = static_cast<size_t>(
       options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
-  state.cache =
-      std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, [&state](size_t group) {
-        const ParquetState::Group& of = state.groups[group];
-        return state.files[of.file].read_row_group(of.row_group);
-      });
+  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit,
+                                                [&state, limit = options.memory_limit](size_t group) {
+                                                  const ParquetState::Group& of = state.groups[group];
+                                                  const ParquetFile& file = state.files[of.file];
+                                                  auto values = file.read_row_group(of.row_group);
+                                                  check_size(file, of.row_group, values, limit);
+                                                  return values;
+                                                });
 }
 
 std::optional<size_t> ParquetDataset::size() const {
@@ -203,11 +250,7 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
     wanted->rows.push_back(static_cast<int64_t>(indices[i] - begin));
     wanted->places.push_back(static_cast<int64_t>(i));
   }
-  if (groups.empty()) {
-    // Only a row group knows the types of no rows.
-    if (state.groups.empty()) return {};
-    return get_batch({size_t{0}}).slice(0, 0);
-  }
+  if (groups.empty()) return {nothing_of(columns())};
   RowGatherer gatherer(static_cast<int64_t>(indices.size()));
   for (const auto& [group, of_group] : groups) {
     const auto values = state.cache->get(group, static_cast<int64_t>(of_group.rows.size()));
@@ -221,13 +264,18 @@ std::string ParquetDataset::identity() const {
   std::string columns;
   for (const ParquetColumn& column : this->columns())
     columns += (columns.empty() ? "" : ", ") + column.name + " (" + text_of(column) + ")";
+  for (const ParquetState::Group& group : state_->groups) {
+    const int64_t place[] = {static_cast<int64_t>(group.file), group.row_group};
+    checksum.add(place, sizeof place);
+  }
+  checksum.add(state_->null_rules.data(), state_->null_rules.size());
   for (const ParquetFile& file : state_->files) {
     const std::string of_file = file.identity();
     checksum.add(of_file.data(), of_file.size());
   }
   return "Parquet files of " + std::to_string(state_->firsts.back()) + " rows in " +
-         std::to_string(state_->groups.size()) + " row groups (checksum of the metadata " + checksum.text() +
-         "): " + columns;
+         std::to_string(state_->groups.size()) + " row groups (checksum of their metadata " +
+         checksum.text() + "): " + columns;
 }
 
 const std::vector<ParquetColumn>& ParquetDataset::columns() const {

@@ -34,6 +34,7 @@ struct ParquetDatasetOptions {
   /// not, and so do row groups whose writer has noted no ranges.
   std::map<std::string, ParquetRange> row_groups_with{};
   /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
+  /// Unless you set `lanes`, the order of shuffled rows depends on it, too.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
   /// and 256 MiB, but at most 16. The order of shuffled rows depends on it.

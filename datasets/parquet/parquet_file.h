@@ -15,7 +15,7 @@ namespace lockstep {
 
 class ParquetRows;
 
-/// What a value of a column is.
+/// The kind of a column's values.
 enum class ParquetShape {
   kNumber,     ///< one number or bool
   kFixedList,  ///< a list or a binary of the same length in each row

@@ -6,6 +6,8 @@
 #include <arrow/type.h>
 #include <arrow/util/bit_util.h>
 
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace lockstep {
@@ -62,11 +64,24 @@ std::shared_ptr<arrow::Buffer> bits_of(const at::Tensor& marks) {
   return std::shared_ptr<arrow::Buffer>(std::move(*buffer));
 }
 
+/// Returns whether a column of the type may hold the number.
+bool holds(at::ScalarType type, double number) {
+  if (at::isFloatingType(type)) return true;
+  const int bits = type == at::kBool ? 1 : static_cast<int>(8 * c10::elementSize(type));
+  const bool is_unsigned = type == at::kBool || type == at::kByte;
+  const double below = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
+  return number >= (is_unsigned ? 0 : -below) && number < below && std::trunc(number) == number;
+}
+
 std::shared_ptr<arrow::Array> numbers_array(const ParquetColumn& column, const at::Tensor& values,
                                             std::optional<double> null_value) {
   const at::Tensor flat = values.contiguous().view(-1);
   std::shared_ptr<arrow::Buffer> valid;
-  if (null_value) valid = bits_of(flat.ne(*null_value));
+  if (null_value && holds(column.type, *null_value)) {
+    // Comparisons of integers with a floating-point number are rounded to float.
+    const bool is_float = at::isFloatingType(column.type);
+    valid = bits_of(is_float ? flat.ne(*null_value) : flat.ne(static_cast<int64_t>(*null_value)));
+  }
   std::shared_ptr<arrow::Buffer> data;
   if (column.type == at::kBool) {
     data = bits_of(flat);
@@ -119,6 +134,13 @@ void check_values(const ParquetColumn& column, const ParquetValues& values) {
                   values.offsets.size(0) < 1 || !values.offsets.is_cpu()))
     refuse("int64 [rows + 1] offsets on the CPU",
            values.offsets.toString() + c10::str(values.offsets.sizes()));
+  if (!is_list) return;
+  // Arrow would read beyond the values.
+  const at::Tensor offsets = values.offsets.contiguous();
+  const auto* ends = offsets.const_data_ptr<int64_t>();
+  const bool rises = std::is_sorted(ends, ends + offsets.numel());
+  if (!rises || ends[0] < 0 || ends[offsets.numel() - 1] > values.values.size(0))
+    refuse("offsets that rise from 0 or more to at most " + std::to_string(values.values.size(0)), "others");
 }
 
 std::shared_ptr<arrow::Array> arrow_array(const ParquetColumn& column, const ParquetValues& values,

@@ -76,6 +76,7 @@ class ArrowRowWriter final : public ParquetRowWriter {
     const auto properties = parquet::WriterProperties::Builder()
                                 .compression(compression_of(options))
                                 ->enable_page_checksum()
+                                ->max_row_group_length(options.rows_per_group)
                                 ->build();
     const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
     auto made = parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(), stream_, properties,
@@ -87,6 +88,7 @@ class ArrowRowWriter final : public ParquetRowWriter {
   void append(const std::vector<ParquetValues>& columns) override {
     if (is_closed_) throw std::logic_error("[ParquetWriter] " + options_.path + " is closed");
     const int64_t count = checked_rows(columns);
+    size_t num_copied = waiting_.size();
     for (int64_t begin = 0; begin < count;) {
       const int64_t end = std::min(count, begin + options_.rows_per_group - num_waiting_);
       std::vector<ParquetValues> part;
@@ -94,11 +96,13 @@ class ArrowRowWriter final : public ParquetRowWriter {
       waiting_.push_back(std::move(part));
       num_waiting_ += end - begin;
       begin = end;
-      if (num_waiting_ == options_.rows_per_group) write_group();
+      if (num_waiting_ < options_.rows_per_group) continue;
+      write_group();
+      num_copied = 0;
     }
     // The caller may write into its tensors again.
-    for (std::vector<ParquetValues>& part : waiting_)
-      for (ParquetValues& column : part) column.values = column.values.clone();
+    for (; num_copied < waiting_.size(); ++num_copied)
+      for (ParquetValues& column : waiting_[num_copied]) column.values = column.values.clone();
   }
 
   void close() override {

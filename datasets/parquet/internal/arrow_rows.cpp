@@ -43,8 +43,13 @@ class ArrowRows : public ParquetRows {
     const auto reader = open();
     choose_columns(reader->manifest(), options.columns);
     choose_null_rules(options);
-    for (int i = 0; i < metadata_->num_row_groups(); ++i)
-      rows_of_groups_.push_back(naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); }));
+    int64_t total = 0;
+    for (int i = 0; i < metadata_->num_row_groups(); ++i) {
+      const auto rows = naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); });
+      if (rows < 0 || __builtin_add_overflow(total, rows, &total))
+        throw DataError(place_of(i), "rows", "0 or more", std::to_string(rows));
+      rows_of_groups_.push_back(rows);
+    }
   }
 
   const std::string& path() const override { return source_->name(); }

@@ -40,7 +40,7 @@ class LocalSource : public ArrowSource {
   FileVersion version_;
 };
 
-/// What identifies a version of an object. Stores without entity tags have the time of the last change.
+/// A version of an object. Stores without entity tags have the time of the last change.
 struct ObjectVersion {
   int64_t size = 0;
   std::string tag{};

@@ -42,7 +42,8 @@ std::optional<ParquetRange> column_range(const parquet::ColumnChunkMetaData& col
   if (!parquet::arrow::StatisticsAsScalars(*statistics, &least, &most).ok()) return std::nullopt;
   const auto low = number_of_any(*least);
   const auto high = number_of_any(*most);
-  if (!low || !high) return std::nullopt;
+  // Some writers have noted NaN, which says nothing.
+  if (!low || !high || std::isnan(*low) || std::isnan(*high)) return std::nullopt;
   // A double may lie beside an integer of more than 53 bits.
   constexpr double kExact = 0x1p53;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

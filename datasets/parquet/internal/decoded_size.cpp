@@ -29,9 +29,10 @@ int64_t sum(int64_t a, int64_t b) {
 int64_t num_elements(const parquet::ColumnChunkMetaData& chunk, int element_level) {
   const std::shared_ptr<parquet::SizeStatistics> sizes = chunk.size_statistics();
   if (!sizes || sizes->definition_level_histogram.size() <= static_cast<size_t>(element_level))
-    return chunk.num_values();
+    return std::max<int64_t>(0, chunk.num_values());
   const auto& entries = sizes->definition_level_histogram;
-  return std::accumulate(entries.begin() + element_level, entries.end(), int64_t{0}, sum);
+  return std::max<int64_t>(0,
+                           std::accumulate(entries.begin() + element_level, entries.end(), int64_t{0}, sum));
 }
 
 /// Returns the number of all strings' or binaries' bytes, or an estimate.

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// What stands for the nulls of a column.
+/// The values that stand for the nulls of a column.
 struct NullRule {
   std::optional<double> fill{};  ///< unset: null numbers are refused
   bool lists_are_empty = false;  ///< false: null lists, strings and binaries are refused

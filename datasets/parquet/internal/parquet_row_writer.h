@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// What ParquetWriter writes with. Functions are as there.
+/// The part of ParquetWriter that needs Arrow. Functions are as there.
 class ParquetRowWriter {
  public:
   virtual ~ParquetRowWriter() = default;

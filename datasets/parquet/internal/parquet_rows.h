@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// What ParquetFile reads with: Arrow, whose headers only its sources see. Functions are as in ParquetFile;
-/// row groups are checked to exist.
+/// The part of ParquetFile that needs Arrow, whose headers only its sources see. Functions are as in
+/// ParquetFile; row groups are checked to exist.
 class ParquetRows {
  public:
   virtual ~ParquetRows() = default;

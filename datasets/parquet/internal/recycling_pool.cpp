@@ -10,6 +10,8 @@ namespace {
 
 /// Smaller pieces are cheap to allocate.
 constexpr int64_t kSmallest = int64_t{1} << 16;
+/// Sizes beyond are damaged metadata.
+constexpr int64_t kLargest = int64_t{1} << 62;
 /// Arrow's own alignment. Pieces of another one are not kept.
 constexpr int64_t kAlignment = 64;
 
@@ -33,8 +35,12 @@ RecyclingPool::~RecyclingPool() {
 }
 
 arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t** out) {
-  stats_.DidAllocateBytes(size);
-  if (!is_kept(size, alignment)) return from_->Allocate(size, alignment, out);
+  if (size > kLargest) return arrow::Status::OutOfMemory("expected at most 2^62 bytes, but got ", size);
+  if (!is_kept(size, alignment)) {
+    ARROW_RETURN_NOT_OK(from_->Allocate(size, alignment, out));
+    stats_.DidAllocateBytes(size);
+    return arrow::Status::OK();
+  }
   const int64_t piece = size_of_piece(size);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,10 +50,12 @@ arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t**
       found->second.pop_back();
       idle_bytes_ -= piece;
       pieces_[*out] = piece;
+      stats_.DidAllocateBytes(size);
       return arrow::Status::OK();
     }
   }
   ARROW_RETURN_NOT_OK(from_->Allocate(piece, kAlignment, out));
+  stats_.DidAllocateBytes(size);
   const std::lock_guard<std::mutex> lock(mutex_);
   pieces_[*out] = piece;
   return arrow::Status::OK();
@@ -61,9 +69,10 @@ int64_t RecyclingPool::piece_of(uint8_t* buffer) const {
 
 arrow::Status RecyclingPool::Reallocate(int64_t old_size, int64_t new_size, int64_t alignment,
                                         uint8_t** ptr) {
-  // Arrow's readers shrink what they have allocated for the most that there may be.
+  // Arrow's readers shrink what they have allocated for the most that there may be, so pieces that are much
+  // too large must not stay.
   const int64_t piece = piece_of(*ptr);
-  if (piece >= new_size && 2 * new_size >= piece) {
+  if (piece > 0 && is_kept(new_size, alignment) && size_of_piece(new_size) == piece) {
     stats_.DidReallocateBytes(old_size, new_size);
     return arrow::Status::OK();
   }

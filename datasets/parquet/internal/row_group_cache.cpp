@@ -17,6 +17,12 @@ RowGroupCache::~RowGroupCache() {
   if (ahead_.joinable()) ahead_.join();
 }
 
+/// Returns whether others were used so often since that nobody can be in the midst of this one. Processes
+/// that need only a part of a row group's rows never use all of them.
+bool RowGroupCache::is_stale(const Entry& entry) const {
+  return entry.last_use + 4 * (entries_.size() + 1) < uses_;
+}
+
 /// Gives up row groups until `bytes` more fit. Returns false if they do not.
 bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
   while (bytes_ + bytes > limit_) {
@@ -24,7 +30,7 @@ bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       const Entry& entry = it->second;
       if (!entry.values || entry.values.use_count() > 1) continue;  // a caller holds it
-      if (only_finished && entry.rows_left > 0) continue;
+      if (only_finished && entry.rows_left > 0 && !is_stale(entry)) continue;
       const auto rank = [](const Entry& of) { return std::pair(of.rows_left > 0, of.last_use); };
       if (oldest == entries_.end() || rank(entry) < rank(oldest->second)) oldest = it;
     }
@@ -70,6 +76,7 @@ std::shared_ptr<const RowGroupCache::Values> RowGroupCache::get(size_t group, in
         continue;
       }
     } else if (Entry& entry = found->second; entry.values) {
+      if (entry.rows_left <= 0) entry.rows_left = groups_[group].rows;  // the next epoch
       entry.rows_left -= rows;
       entry.last_use = ++uses_;
       // The deleter tells those who wait for room: letting go of it changes nothing that they could see else.

@@ -43,8 +43,8 @@ class RowGroupCache {
   /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
   std::shared_ptr<const Values> get(size_t group, int64_t rows);
 
-  /// Decodes these row groups in the background, as far as row groups that are done with leave room.
-  /// Errors are left to get(). Does not block.
+  /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or
+  /// that were not used for long, make it. Errors are left to get(). Does not block.
   void prefetch(const std::vector<size_t>& groups);
 
   /// Returns the most bytes that row groups have had at the same time.
@@ -60,6 +60,7 @@ class RowGroupCache {
   };
   using Entries = std::map<size_t, Entry>;
 
+  bool is_stale(const Entry& entry) const;
   bool make_room(int64_t bytes, bool only_finished);
   void decode(size_t group, std::unique_lock<std::mutex>& lock);
   void work_ahead();

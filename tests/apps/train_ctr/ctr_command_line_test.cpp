@@ -161,6 +161,10 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(refusal({"--strategy", "parameter_server", "--backup-dir", "b", "--resume", "never"}),
               HasSubstr("--resume never: expected auto with --strategy parameter_server"));
   EXPECT_THAT(refusal({"--index-dir", "i"}), HasSubstr("expected it with a file as --data"));
+  const std::string secret = refusal({"--data", "s3://me:secret@bucket/clicks"});
+  EXPECT_THAT(secret, HasSubstr("--data: expected URIs without credentials"));
+  EXPECT_THAT(secret, testing::Not(HasSubstr("secret@")));
+  EXPECT_EQ(refusal({"--data", "s3://bucket/a@b"}), "not refused");
   EXPECT_THAT(refusal({"--parquet-memory", "1GiB"}), HasSubstr("expected it with a file as --data"));
   EXPECT_THAT(refusal({"--data", "a", "--parquet-memory", "much"}), HasSubstr("--parquet-memory"));
 }

@@ -170,6 +170,14 @@ TEST(ParquetDataset, TellsApartOtherFiles) {
   EXPECT_THAT(all, HasSubstr("Parquet files of 300 rows in 12 row groups"));
   EXPECT_EQ(ParquetDataset({.paths = {folder.path()}, .memory_limit = 10'000}).identity(), all);
   EXPECT_NE(ParquetDataset({.paths = {folder.path()}, .columns = {"number"}}).identity(), all);
+  EXPECT_NE(ParquetDataset({.paths = {folder.path()}, .null_fill = 3}).identity(), all);
+  // Other row groups of the same number and sizes.
+  const auto with = [&](double number) {
+    return ParquetDataset({.paths = {folder.path()}, .row_groups_with = {{"number", {number, number}}}})
+        .identity();
+  };
+  EXPECT_EQ(with(5), with(6));
+  EXPECT_NE(with(5), with(35));
   write_numbered(folder.file("day_9.parquet"), 100, 100, 50);
   EXPECT_NE(ParquetDataset({.paths = {folder.path()}}).identity(), all);
 }
@@ -194,6 +202,9 @@ TEST(ParquetDataset, LeavesOutRowGroupsThatHaveNoRowInARange) {
   EXPECT_EQ(rows_with({.most = 29}).size(), 30U);
   EXPECT_EQ(rows_with({.least = 30, .most = 30}).front(), 30);
   EXPECT_THAT(message_of<DataError>([&] { rows_with({}, "none"); }), HasSubstr("expected a column 'none'"));
+  EXPECT_THAT(
+      message_of<DataError>([&] { rows_with({.least = 300}); }),
+      HasSubstr("expected rows in the ranges of row_groups_with, but no row group of 3 files has any"));
 }
 
 TEST(ParquetDataset, RefusesOptionsThatCannotBe) {

@@ -90,6 +90,32 @@ TEST(ParquetWriter, WritesANumberAsNull) {
                   .values.equal(at::tensor({5, 4, 5, 0, 7}, at::kLong)));
 }
 
+TEST(ParquetWriter, TellsANullFromItsNeighbours) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("nulls.parquet");
+  const at::Tensor numbers = at::tensor({999'999'999, 1'000'000'000, 7}, at::kInt);
+  ParquetWriter writer({.path = path,
+                        .columns = {{.name = "x", .type = at::kInt}, {.name = "small", .type = at::kChar}},
+                        .null_value = 999'999'999});
+  writer.append({{.values = numbers, .offsets = {}}, {.values = at::zeros({3}, at::kChar), .offsets = {}}});
+  writer.close();
+  const auto read = ParquetFile({.path = path, .column_null_fills = {{"x", -5}}}).read_row_group(0);
+  EXPECT_TRUE(read[0].values.equal(at::tensor({-5, 1'000'000'000, 7}, at::kInt)));
+}
+
+TEST(ParquetWriter, WritesRowGroupsOfTheSizeThatIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.parquet");
+  constexpr int64_t kRows = int64_t{3} << 20;
+  ParquetWriter writer(
+      {.path = path, .columns = {{.name = "x", .type = at::kChar}}, .rows_per_group = kRows});
+  writer.append({{.values = at::zeros({kRows + 1}, at::kChar), .offsets = {}}});
+  writer.close();
+  const ParquetFile file({.path = path});
+  ASSERT_EQ(file.num_row_groups(), 2);
+  EXPECT_EQ(file.num_rows(0), kRows);
+}
+
 TEST(ParquetWriter, RefusesOtherValuesThanItsColumnsHave) {
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.parquet");
@@ -108,6 +134,9 @@ TEST(ParquetWriter, RefusesOtherValuesThanItsColumnsHave) {
                 HasSubstr("column 'halves': expected [rows, 2] values, but got [4, 3]"));
     EXPECT_THAT(refusal(2, {.values = at::zeros({4}, at::kInt), .offsets = {}}),
                 HasSubstr("column 'bag': expected offsets, but got none"));
+    for (const auto& offsets : {std::vector<int64_t>{0, 1, 2, 3, 5}, {0, 3, 2, 3, 4}, {-1, 1, 2, 3, 4}})
+      EXPECT_THAT(refusal(2, {.values = at::zeros({4}, at::kInt), .offsets = at::tensor(offsets, at::kLong)}),
+                  HasSubstr("column 'bag': expected offsets that rise from 0 or more to at most 4"));
     EXPECT_THAT(message_of<std::invalid_argument>([&] { writer.append({}); }),
                 HasSubstr("expected the values of 3 columns, but got those of 0"));
     writer.append(numbered_rows(0, 4));

@@ -24,13 +24,16 @@ TEST(RecyclingPool, GivesAPieceOfNearlyTheSameSizeAgain) {
   ASSERT_TRUE(pool.Allocate(kLarge - 10, &second).ok());
   EXPECT_EQ(second, first);
   EXPECT_EQ(pool.idle_bytes(), 0);
-  // A shrunk piece is the same one, and comes back whole.
-  ASSERT_TRUE(pool.Reallocate(kLarge - 10, kLarge * 3 / 4, &second).ok());
+  // A piece that is shrunk a little is the same one; for half the size, there is a smaller one.
+  ASSERT_TRUE(pool.Reallocate(kLarge - 10, kLarge - 20, &second).ok());
   EXPECT_EQ(second, first);
-  pool.Free(second, kLarge * 3 / 4);
+  ASSERT_TRUE(pool.Reallocate(kLarge - 20, kLarge / 2, &second).ok());
+  EXPECT_NE(second, first);
   EXPECT_EQ(pool.idle_bytes(), kLarge);
+  pool.Free(second, kLarge / 2);
+  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 2);
   EXPECT_EQ(pool.bytes_allocated(), 0);
-  EXPECT_EQ(pool.max_memory(), kLarge);
+  EXPECT_EQ(pool.max_memory(), kLarge + kLarge / 2 - 20);  // both, while the bytes are moved
 }
 
 TEST(RecyclingPool, KeepsNoMoreThanItsLimit) {

@@ -80,6 +80,8 @@ TEST(ParquetBatch, IsCutJoinedAndSelectedByRows) {
   const ParquetBatch joined = ParquetBatch::cat({batch.slice(0, 3), batch.slice(3, 3), batch.slice(3, 8)});
   const ParquetBatch selected = batch.select(torch::tensor({7, 0, 0, 5}, torch::kLong));
   const ParquetBatch cut = batch.slice(2, 6);
+  EXPECT_THROW(batch.select(torch::tensor({8}, torch::kLong)), std::invalid_argument);
+  EXPECT_THROW(batch.select(torch::tensor({-1}, torch::kLong)), std::invalid_argument);
   EXPECT_EQ(batch.slice(4, 4).size(), 0);
   ASSERT_EQ(joined.size(), 8);
   ASSERT_EQ(selected.size(), 4);

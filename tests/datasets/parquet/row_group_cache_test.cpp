@@ -109,7 +109,26 @@ TEST(RowGroupCache, DecodesAheadIntoTheRoomOfWhatIsDone) {
   EXPECT_EQ(cache.num_decoded(), 3);
 }
 
-TEST(RowGroupCache, LeavesErrorsOfDecodingAheadToTheOneWhoNeedsIt) {
+TEST(RowGroupCache, DecodesAheadThoughOnlyAPartOfEachRowGroupIsUsed) {
+  const auto here = std::this_thread::get_id();
+  std::atomic<int> num_ahead{0};
+  RowGroupCache cache(Groups(100, {.bytes = 10, .rows = 64}), 30, [&](size_t group) {
+    if (std::this_thread::get_id() != here) ++num_ahead;
+    return values_of(group);
+  });
+  for (size_t group = 0; group < 100; ++group) {
+    for (int step = 0; step < 32; ++step) {
+      cache.get(group, 1);
+      if (step == 16 && group + 1 < 100) cache.prefetch({group + 1});
+      // As a training's steps give the other thread time.
+      if (step >= 20) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  EXPECT_EQ(cache.num_decoded(), 100);
+  EXPECT_GT(num_ahead, 50);
+}
+
+TEST(RowGroupCache, LeavesErrorsOfDecodingAheadToGet) {
   std::atomic<int> attempts{0};
   RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 2}), 20, [&](size_t group) {
     ++attempts;
