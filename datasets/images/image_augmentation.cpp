@@ -1,78 +1,181 @@
 #include "lockstep/datasets/images/image_augmentation.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <sstream>
 #include <stdexcept>
+
+#include "lockstep/datasets/images/internal/augmentation_draws.h"
+#include "lockstep/datasets/images/internal/device_augmentation.h"
+#include "lockstep/datasets/images/internal/host_augmentation.h"
 
 namespace lockstep {
 namespace {
 
-constexpr auto kGamma = static_cast<int64_t>(0x9e3779b97f4a7c15U);
-
-/// A right shift that fills in zeros; that of at::Tensor repeats the sign.
-at::Tensor shift_right(const at::Tensor& bits, int64_t places) {
-  return bits.bitwise_right_shift(places).bitwise_and_((int64_t{1} << (64 - places)) - 1);
+[[noreturn]] void throw_invalid(const char* field, const char* expected, double actual) {
+  throw std::invalid_argument(
+      c10::str("[ImageAugmentation] ", field, ": expected ", expected, ", but got ", actual));
 }
 
-/// SplitMix64's mixing function.
-at::Tensor mixed(const at::Tensor& bits) {
-  const at::Tensor once =
-      bits.bitwise_xor(shift_right(bits, 30)).mul_(static_cast<int64_t>(0xbf58476d1ce4e5b9U));
-  const at::Tensor twice =
-      once.bitwise_xor(shift_right(once, 27)).mul_(static_cast<int64_t>(0x94d049bb133111ebU));
-  return twice.bitwise_xor(shift_right(twice, 31));
+void check_most(const char* field, double value, double most) {
+  if (value >= 0 && value <= most) return;
+  throw std::invalid_argument(
+      c10::str("[ImageAugmentation] ", field, ": expected 0 to ", most, ", but got ", value));
 }
 
-/// Returns a number of 0 to count - 1 for each state; `draw` numbers the draws of a state.
-at::Tensor draw_below(const at::Tensor& states, int64_t draw, int64_t count) {
-  const auto step = static_cast<int64_t>(static_cast<uint64_t>(kGamma) * static_cast<uint64_t>(draw + 1));
-  return shift_right(mixed(states + step), 32).mul_(count).bitwise_right_shift_(32);
+void check_factor(const char* field, double value) {
+  if (!(value >= 0) || !std::isfinite(value)) throw_invalid(field, "a number of 0 or more", value);
+}
+
+/// One for all channels, or one for each.
+bool fits(const std::vector<double>& values, int64_t channels) {
+  return values.size() == 1 || static_cast<int64_t>(values.size()) == channels;
+}
+
+void check_arguments(const ImageAugmentation& augmentation, const at::Tensor& images,
+                     const at::Tensor& draws) {
+  if (images.dim() != 4 || (images.size(1) != 1 && images.size(1) != 3) ||
+      images.scalar_type() != at::kFloat) {
+    throw std::invalid_argument(
+        c10::str("[ImageAugmentation] expected float32 images [n, 1 or 3, height, width], but got ",
+                 images.scalar_type(), " ", images.sizes()));
+  }
+  if (draws.sizes() != at::IntArrayRef({images.size(0), kChangeColumns}) ||
+      draws.scalar_type() != at::kFloat || draws.device() != images.device()) {
+    throw std::invalid_argument(c10::str("[ImageAugmentation] expected float32 draws [", images.size(0), ", ",
+                                         kChangeColumns, "] on ", images.device(), ", but got ",
+                                         draws.scalar_type(), " ", draws.sizes(), " on ", draws.device()));
+  }
+  if (!fits(augmentation.mean, images.size(1)) || !fits(augmentation.stddev, images.size(1))) {
+    throw std::invalid_argument(c10::str(
+        "[ImageAugmentation] expected a mean and stddev for all channels, "
+        "or one for each of ",
+        images.size(1), ", but got ", augmentation.mean.size(), " and ", augmentation.stddev.size()));
+  }
+}
+
+std::array<float, 3> for_three(const std::vector<double>& values) {
+  std::array<float, 3> result{};
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i] = static_cast<float>(values[std::min(i, values.size() - 1)]);
+  return result;
+}
+
+at::Tensor augment_on_host(const ImageAugmentation& augmentation, const at::Tensor& images,
+                           const at::Tensor& draws) {
+  const auto format = images.suggest_memory_format();
+  const at::Tensor from = images.contiguous(format), changes = draws.contiguous();
+  at::Tensor to = at::empty_like(from, from.options(), format);
+  const HostAugmentation all{.channels = images.size(1),
+                             .height = images.size(2),
+                             .width = images.size(3),
+                             .has_channels_last = format == at::MemoryFormat::ChannelsLast,
+                             .rotates = augmentation.rotation > 0,
+                             .changes_colours = augmentation.changes_colours(),
+                             .mean = for_three(augmentation.mean),
+                             .stddev = for_three(augmentation.stddev)};
+  const int64_t values = images.numel() / images.size(0);
+  const auto* image = from.const_data_ptr<float>();
+  const auto* columns = changes.const_data_ptr<float>();
+  auto* result = to.mutable_data_ptr<float>();
+  constexpr int64_t kValuesOfAThread = 16384;
+  at::parallel_for(0, images.size(0), std::max<int64_t>(1, kValuesOfAThread / std::max<int64_t>(1, values)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       ImageChange change;
+                       std::memcpy(static_cast<void*>(&change), columns + i * kChangeColumns, sizeof change);
+                       all.change(image + i * values, change, result + i * values);
+                     }
+                   });
+  return to;
 }
 
 }  // namespace
 
-at::Tensor ImageAugmentation::operator()(const at::Tensor& images, const at::Tensor& indices,
-                                         int64_t epoch) const {
-  if (crop_padding < 0)
-    throw std::invalid_argument(
-        c10::str("[ImageAugmentation] crop_padding: expected 0 or more, but got ", crop_padding));
-  if (images.dim() != 4 || indices.dim() != 1 || indices.size(0) != images.size(0) ||
-      indices.scalar_type() != at::kLong || indices.device() != images.device()) {
-    throw std::invalid_argument(
-        c10::str("[ImageAugmentation] expected images [n, channels, height, width] and int64 indices [n] on "
-                 "one device, "
-                 "but got images ",
-                 images.sizes(), " on ", images.device(), " and ", indices.scalar_type(), " indices ",
-                 indices.sizes(), " on ", indices.device()));
+void ImageAugmentation::check() const {
+  if (crop_padding < 0) throw_invalid("crop_padding", "0 or more", static_cast<double>(crop_padding));
+  check_most("rotation", rotation, 180);
+  check_factor("brightness", brightness);
+  check_factor("contrast", contrast);
+  check_factor("saturation", saturation);
+  check_most("hue", hue, 0.5);
+  if (mean.empty() || stddev.empty())
+    throw std::invalid_argument("[ImageAugmentation] expected a mean and a stddev, but got none");
+  for (const double value : stddev) {
+    if (!(value > 0)) throw_invalid("stddev", "values above 0", value);
   }
-  if (crop_padding == 0 && !flip) return images;
-  const torch::NoGradGuard no_grad;
-  const int64_t height = images.size(2);
-  const int64_t width = images.size(3);
-  const at::Tensor of_seed = mixed(at::full({1}, static_cast<int64_t>(seed), indices.options()));
-  const at::Tensor of_epoch = mixed(of_seed + epoch);
-  const at::Tensor states = mixed(of_epoch + indices).unsqueeze(1);
+}
 
-  at::Tensor rows = at::arange(height, indices.options()).unsqueeze(0).expand({images.size(0), -1});
-  at::Tensor columns = at::arange(width, indices.options()).unsqueeze(0).expand({images.size(0), -1});
-  if (flip) columns = at::where(draw_below(states, 0, 2).eq(1), width - 1 - columns, columns);
-  if (crop_padding > 0) {
-    rows = rows + draw_below(states, 1, 2 * crop_padding + 1) - crop_padding;
-    columns = columns + draw_below(states, 2, 2 * crop_padding + 1) - crop_padding;
+bool ImageAugmentation::changes_colours() const {
+  return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0;
+}
+
+bool ImageAugmentation::is_on() const {
+  return crop_padding > 0 || flip || rotation > 0 || changes_colours();
+}
+
+std::string ImageAugmentation::describe() const {
+  std::ostringstream text;
+  if (crop_padding > 0) text << "crop_padding " << crop_padding << ", ";
+  if (flip) text << "flip, ";
+  if (rotation > 0) text << "rotation " << rotation << ", ";
+  if (brightness > 0) text << "brightness " << brightness << ", ";
+  if (contrast > 0) text << "contrast " << contrast << ", ";
+  if (saturation > 0) text << "saturation " << saturation << ", ";
+  if (hue > 0) text << "hue " << hue << ", ";
+  text << "seed " << seed;
+  return text.str();
+}
+
+at::Tensor ImageAugmentation::draw(c10::ArrayRef<size_t> indices, int64_t epoch) const {
+  at::Tensor draws = at::empty({static_cast<int64_t>(indices.size()), kChangeColumns}, at::kFloat);
+  auto* row = draws.mutable_data_ptr<float>();
+  for (const size_t index : indices) {
+    const ExampleDraws of_example(seed, epoch, index);
+    const auto factor = [&](int number, double most) {
+      return static_cast<float>(of_example.between(number, std::max(0.0, 1 - most), 1 + most));
+    };
+    const auto shift = [&](int number) {
+      return static_cast<float>(of_example.below(number, 2 * crop_padding + 1) - crop_padding);
+    };
+    const double angle =
+        of_example.between(DrawNumbers::kAngle, -rotation, rotation) / 180 * std::numbers::pi;
+    const ImageChange change{
+        .row_shift = shift(DrawNumbers::kRows),
+        .column_shift = shift(DrawNumbers::kColumns),
+        .is_mirrored = flip ? static_cast<float>(of_example.below(DrawNumbers::kFlip, 2)) : 0,
+        .cosine = static_cast<float>(std::cos(angle)),
+        .sine = static_cast<float>(std::sin(angle)),
+        .brightness = factor(DrawNumbers::kBrightness, brightness),
+        .contrast = factor(DrawNumbers::kContrast, contrast),
+        .saturation = factor(DrawNumbers::kSaturation, saturation),
+        .hue = static_cast<float>(of_example.between(DrawNumbers::kHue, -hue, hue))};
+    std::memcpy(row, &change, sizeof change);
+    row += kChangeColumns;
   }
-  const at::Tensor numbers = at::arange(images.size(0), indices.options()).view({-1, 1, 1});
-  const at::Tensor taken =
-      images.permute({0, 2, 3, 1})
-          .index({numbers, rows.clamp(0, height - 1).unsqueeze(2), columns.clamp(0, width - 1).unsqueeze(1)});
-  const at::Tensor outside = rows.lt(0)
-                                 .logical_or(rows.ge(height))
-                                 .unsqueeze(2)
-                                 .logical_or(columns.lt(0).logical_or(columns.ge(width)).unsqueeze(1));
-  return taken.masked_fill(outside.unsqueeze(3), 0)
-      .permute({0, 3, 1, 2})
-      .contiguous(images.suggest_memory_format());
+  return draws;
+}
+
+at::Tensor ImageAugmentation::apply(const at::Tensor& images, const at::Tensor& draws) const {
+  check();
+  check_arguments(*this, images, draws);
+  if (!is_on() || images.numel() == 0) return images;
+  const torch::NoGradGuard no_grad;
+  return images.is_cpu() ? augment_on_host(*this, images, draws) : augment_by_tensors(*this, images, draws);
+}
+
+at::Tensor ImageAugmentation::operator()(const at::Tensor& images, c10::ArrayRef<size_t> indices,
+                                         int64_t epoch) const {
+  check();
+  return apply(images, draw(indices, epoch).to(images.device(), /*non_blocking=*/true));
 }
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/datasets/images/internal/per_channel.h"
+
 namespace lockstep {
 namespace {
 
@@ -24,14 +26,6 @@ void check_statistic(const std::string& field, const std::vector<double>& values
 
 bool all_equal(const std::vector<double>& values, double value) {
   return std::all_of(values.begin(), values.end(), [value](double other) { return other == value; });
-}
-
-/// Returns one value per channel, shaped to broadcast over images. Fills them in on the device, since a copy
-/// to a GPU would make the host wait.
-at::Tensor per_channel(const std::vector<double>& values, const at::Tensor& images) {
-  at::Tensor result = torch::empty({1, static_cast<int64_t>(values.size()), 1, 1}, images.options());
-  for (size_t i = 0; i < values.size(); ++i) result.select(1, static_cast<int64_t>(i)).fill_(values[i]);
-  return result;
 }
 
 void normalise_(at::Tensor& images, const std::vector<double>& mean, const std::vector<double>& stddev) {

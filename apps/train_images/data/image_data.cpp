@@ -102,6 +102,21 @@ Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indice
   return std::visit([&](const auto& images) { return images.get_batch(indices); }, dataset);
 }
 
+AugmentedDatasetOptions augmentation_of(const TrainOptions& options, int64_t num_classes) {
+  const AugmentationChoice& choice = options.augment;
+  return {.images = {.crop_padding = choice.crop,
+                     .flip = choice.flip,
+                     .rotation = choice.rotate,
+                     .brightness = choice.brightness,
+                     .contrast = choice.contrast,
+                     .saturation = choice.saturation,
+                     .hue = choice.hue,
+                     .mean = {kMean},
+                     .stddev = {kStddev},
+                     .seed = options.seed},
+          .mixup = {.alpha = choice.mixup, .num_classes = num_classes, .seed = options.seed}};
+}
+
 std::string class_name(const ImageData& data, int64_t target) {
   const auto* folder = std::get_if<ImageFolder>(&data.train);
   return folder == nullptr ? std::to_string(target) : folder->classes()[static_cast<size_t>(target)];
@@ -115,6 +130,17 @@ DistributedDataset<Example> distribute(const Strategy& strategy, const ImageData
                                        const DistributeOptions& options) {
   return std::visit([&](const auto& images) { return strategy.distribute_dataset(images, options); },
                     dataset);
+}
+
+DistributedDataset<Example> distribute_augmented(const Strategy& strategy, const ImageDataset& dataset,
+                                                 const AugmentedDatasetOptions& augmentation,
+                                                 const DistributeOptions& options) {
+  return std::visit(
+      [&](const auto& images) {
+        return strategy.distribute_dataset(AugmentedDataset(images, augmentation), options)
+            .map(augmented_examples);
+      },
+      dataset);
 }
 
 }  // namespace lockstep::apps

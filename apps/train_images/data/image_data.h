@@ -8,6 +8,7 @@
 
 #include "lockstep/apps/train_images/data/data_location.h"
 #include "lockstep/apps/train_images/options/train_options.h"
+#include "lockstep/datasets/images/augmented_dataset.h"
 #include "lockstep/datasets/images/generated_digits.h"
 #include "lockstep/datasets/images/image_folder.h"
 #include "lockstep/datasets/images/mnist.h"
@@ -37,6 +38,9 @@ ImageData load_images(const DataLocation& location, const TrainOptions& options)
 /// dataset's get_batch().
 Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indices);
 
+/// Returns the changes of training images that the options ask for.
+AugmentedDatasetOptions augmentation_of(const TrainOptions& options, int64_t num_classes);
+
 /// Returns the name of the class' folder, or its digit.
 std::string class_name(const ImageData& data, int64_t target);
 
@@ -44,5 +48,9 @@ int64_t size_of(const ImageDataset& dataset);
 
 DistributedDataset<Example> distribute(const Strategy& strategy, const ImageDataset& dataset,
                                        const DistributeOptions& options);
+/// The same with changed images. With mixup, targets are probabilities [n, classes].
+DistributedDataset<Example> distribute_augmented(const Strategy& strategy, const ImageDataset& dataset,
+                                                 const AugmentedDatasetOptions& augmentation,
+                                                 const DistributeOptions& options);
 
 }  // namespace lockstep::apps

@@ -18,6 +18,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
   read_strategy(given, strategies, line.options);
   read_data(given, line.options);
   read_model(given, line.options);
+  read_augment(given, line.options);
   read_training(given, line.options);
   read_run(given, line.options);
   read_learning_rate_finder(given, line.options);

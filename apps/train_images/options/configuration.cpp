@@ -125,6 +125,8 @@ std::string configuration_text(const ResolvedRun& run) {
   for (std::string line; std::getline(hint, line);) text += row("", line);
   text += row("images", fmt::format("{} to train on, {} to test on", run.num_train, run.num_test));
   text += skipped_text(run);
+  if (run.options.augment != AugmentationChoice{})
+    text += row("augmentation", augmentation_text(run.options.augment));
   text += row("model", model_text(run));
   if (!run.options.init_weights.empty()) {
     text += row("weights", run.options.init_weights +

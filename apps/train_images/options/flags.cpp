@@ -44,6 +44,13 @@ std::vector<Flag> data_flags() {
        "Where to keep the images of a folder: host, or device, which also keeps a copy on each device, "
        "so that each step copies indices only",
        image_cache_name(defaults.image_cache), FlagRole::kOperation},
+      {"Data", "augment", "CHANGES",
+       "Change the training images at random, anew in each epoch: a list such as crop=4,flip. crop=N pads "
+       "images by N black pixels and cuts their size out of it, flip mirrors half of them left to right, "
+       "rotate=X turns them by up to X degrees, brightness=X, contrast=X and saturation=X scale these by 1-X "
+       "to 1+X, hue=X shifts it by up to X of the circle, and mixup=X blends each image with another one, "
+       "with weights of Beta(X, X)",
+       augmentation_text(defaults.augment)},
   };
 }
 

@@ -101,6 +101,19 @@ void read_model(const Arguments& given, TrainOptions& options) {
       given.integer("image-size", is_mobilenet ? kMobileNetSizes : kSimpleCnnSizes, is_mobilenet ? 64 : 28);
 }
 
+void read_augment(const Arguments& given, TrainOptions& options) {
+  options.augment = read_augmentation(given);
+  const auto& augment = options.augment;
+  if (augment.crop >= options.image_size)
+    given.refuse_together("augment", fmt::format("expected a crop of less than the {} pixels of --image-size",
+                                                 options.image_size));
+  if (options.model == ModelKind::kSimpleCnn && (augment.saturation > 0 || augment.hue > 0)) {
+    given.refuse_together(
+        "augment",
+        "expected saturation and hue with --model mobilenet_v2 only, as simple_cnn sees grey images");
+  }
+}
+
 void read_training(const Arguments& given, TrainOptions& options) {
   options.global_batch_size = given.integer("global-batch-size", kCounts, options.global_batch_size);
   options.per_replica_batch_size =

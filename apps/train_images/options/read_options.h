@@ -14,6 +14,8 @@ namespace lockstep::apps {
 
 void read_data(const Arguments& given, TrainOptions& options);
 void read_model(const Arguments& given, TrainOptions& options);
+/// Reads --augment, after the model and its image size.
+void read_augment(const Arguments& given, TrainOptions& options);
 void read_training(const Arguments& given, TrainOptions& options);
 /// Reads --find-learning-rate, after the options of the run.
 void read_learning_rate_finder(const Arguments& given, TrainOptions& options);

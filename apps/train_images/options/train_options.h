@@ -8,6 +8,7 @@
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_choice.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_choice.h"
+#include "lockstep/apps/train_images/options/augmentation_choice.h"
 #include "lockstep/datasets/images/image_cache.h"
 
 namespace lockstep::apps {
@@ -38,6 +39,7 @@ struct TrainOptions : StrategyChoice, PipelineChoice, LayoutPolicyChoice, RunCho
   bool skip_bad = false;
   bool exif_orientation = false;
   ImageCache image_cache = ImageCache::kHost;  ///< for folders of images
+  AugmentationChoice augment;                  ///< of the images to train on
 
   ModelKind model = ModelKind::kSimpleCnn;
   HeadKind head = HeadKind::kGlobalAverage;  ///< for MobileNetV2

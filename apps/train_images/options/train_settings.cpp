@@ -22,7 +22,8 @@ NamedValues data_values(const TrainOptions& options) {
           {"limit-test", count(options.limit_test)},
           {"skip-bad", options.skip_bad},
           {"exif-orientation", options.exif_orientation},
-          {"image-cache", image_cache_name(options.image_cache)}};
+          {"image-cache", image_cache_name(options.image_cache)},
+          {"augment", augmentation_text(options.augment)}};
 }
 
 NamedValues model_values(const TrainOptions& options) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,26 +48,35 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
   if (!options.init_weights.empty())
     run.on_weights(init_weights(trainer.model(), options.init_weights, {.strict = options.strict}));
   run.on_start(*trainer.model().primary());
-  const auto batches_of = [&](const ImageDataset& images, std::optional<uint64_t> shuffle_seed) {
-    auto batches =
-        distribute(run.strategy, images,
-                   {.global_batch_size = run.plan.global_batch_size, .shuffle_seed = shuffle_seed});
+  const auto in_dtype = [dtype](const DistributedDataset<Example>& batches) {
     if (dtype == torch::kFloat) return batches;
-    return batches.map([dtype](const Example& shard) { return Example{shard.data.to(dtype), shard.target}; });
+    return batches.map([dtype](const Example& shard) {
+      const auto& target = shard.target;
+      return Example{shard.data.to(dtype), target.is_floating_point() ? target.to(dtype) : target};
+    });
   };
-  auto images = batches_of(run.data.train, options.seed);
+  const DistributeOptions in_order{.global_batch_size = run.plan.global_batch_size};
+  const auto training_batches = [&] {
+    auto shuffled = in_order;
+    shuffled.shuffle_seed = options.seed;
+    if (options.augment == AugmentationChoice{})
+      return in_dtype(distribute(run.strategy, run.data.train, shuffled));
+    return in_dtype(distribute_augmented(run.strategy, run.data.train,
+                                         augmentation_of(options, run.data.num_classes), shuffled));
+  };
+  auto images = training_batches();
   if (options.find_learning_rate) {
     run.on_sweep(find_learning_rate(trainer, images));
     return {};
   }
-  auto test_images = batches_of(run.data.test, std::nullopt);
+  auto test_images = in_dtype(distribute(run.strategy, run.data.test, in_order));
   FitOptions<> fit{.epochs = options.epochs,
                    .steps_per_epoch = run.plan.steps_per_epoch,
                    .validation = test_images,
                    .callbacks = run.callbacks,
                    .micro_batches = own.forward_backward ? 1 : run.plan.micro_batches};
   if (run.plan.refreshes_batch_norm) {
-    fit.callbacks.push_back(refresh_batch_norm(trainer.model(), batches_of(run.data.train, options.seed),
+    fit.callbacks.push_back(refresh_batch_norm(trainer.model(), training_batches(),
                                                {.max_batches = std::min(run.plan.steps_per_epoch, kFewSteps),
                                                 .autocast = autocast_dtype(options.precision)}));
   }

@@ -104,6 +104,28 @@ class ResumedRunTest(unittest.TestCase):
         self.assertEqual([epoch["loss"] for epoch in plain], [epoch["loss"] for epoch in self.lines("whole", "epoch")])
         self.assertNotEqual([epoch["validation_loss"] for epoch in plain], losses[0])
 
+    def test_augmented_images_continue_exactly(self):
+        augment = ["--augment", "crop=2,flip,rotate=10,contrast=0.2,mixup=0.3", "--save-every", "7 steps"]
+        whole = self.train(*augment, "--epochs", 2, "--run-dir", self.folder / "whole", backup="whole-backup")
+        self.assertIn("augmentation crop=2,flip,rotate=10,contrast=0.2,mixup=0.3", re.sub(" +", " ", whole.stdout))
+        # Stopped in the middle of the second epoch.
+        part = subprocess.Popen([PROGRAM, *TRAINING, *augment, "--epochs", "2", "--log-every", "1", "--backup-dir",
+                                 str(self.folder / "backup"), "--run-dir", str(self.folder / "part")], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (part.kill(), part.communicate()))
+        for line in part.stdout:
+            if line.startswith("epoch 1/"):
+                break
+        part.send_signal(signal.SIGTERM)
+        part.communicate(timeout=60)
+        self.assertEqual(part.returncode, 143)
+        self.train(*augment, "--epochs", 2, "--run-dir", self.folder / "rest")
+        last = [self.lines(run, "epoch")[-1] for run in ("whole", "rest")]
+        for name in ("epoch", "loss", "accuracy", "validation_loss"):
+            self.assertEqual(last[1][name], last[0][name], name)
+        other = self.train("--augment", "flip", "--epochs", 3)
+        self.assertIn(f"{CHANGED}augment crop=2,flip,rotate=10,contrast=0.2,mixup=0.3 -> flip, epochs 2 -> 3", other.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -177,5 +177,105 @@ TEST(LoadImages, ListsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
   }
 }
 
+/// The batches of some epochs of a training without an end, over all replicas, from a step on.
+std::vector<Example> augmented_batches(const MirroredStrategy& strategy, const ImageDataset& images,
+                                       const TrainOptions& options, int64_t first_step, int64_t end_step) {
+  auto batches = distribute_augmented(strategy, images, augmentation_of(options, 10),
+                                      {.global_batch_size = 7, .shuffle_seed = options.seed})
+                     .repeat();
+  batches.restore({.epoch = 0, .step = first_step});
+  std::vector<Example> whole;
+  auto batch = batches.begin();
+  for (int64_t step = first_step; step < end_step; ++step, ++batch) {
+    std::vector<torch::Tensor> data, target;
+    for (const auto& shard : (*batch).local_values()) {
+      data.push_back(shard.data);
+      target.push_back(shard.target);
+    }
+    whole.emplace_back(torch::cat(data), torch::cat(target));
+  }
+  return whole;
+}
+
+void expect_same_bits(const std::vector<Example>& batches, const Example* expected) {
+  for (const auto& batch : batches) {
+    EXPECT_TRUE(batch.data.equal(expected->data));
+    EXPECT_TRUE(batch.target.equal(expected->target));
+    ++expected;
+  }
+}
+
+std::vector<std::string> cpus(int count) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < count; ++i) devices.push_back("cpu:" + std::to_string(i));
+  return devices;
+}
+
+// 20 images in batches of 7, 7 and 6: four replicas have shards of 2, 2, 2 and 1, and of 2, 2, 2 and 0.
+TEST(AugmentedImages, AreTheSameBitsOnAnyNumberOfReplicasAndAfterAResume) {
+  constexpr int64_t kSteps = 8;
+  const std::vector<AugmentationChoice> choices{
+      {.crop = 4, .flip = true},
+      {.crop = 2, .flip = true, .rotate = 20, .brightness = 0.3, .contrast = 0.4},
+      {.flip = true, .mixup = 0.4},
+      {.crop = 2, .rotate = 30, .contrast = 0.4, .saturation = 0.4, .hue = 0.1, .mixup = 1}};
+  for (const auto model : {ModelKind::kSimpleCnn, ModelKind::kMobileNetV2}) {
+    for (const auto& choice : choices) {
+      TrainOptions options{.limit_train = 20, .limit_test = 1, .model = model, .image_size = 34, .seed = 3};
+      options.augment = choice;
+      const auto images = load_images({}, options).train;
+      MirroredStrategy one(cpus(1));
+      const auto expected = augmented_batches(one, images, options, 0, kSteps);
+      for (const int replicas : {2, 3, 4}) {
+        MirroredStrategy strategy(cpus(replicas));
+        expect_same_bits(augmented_batches(strategy, images, options, 0, kSteps), expected.data());
+        // Resumed in the middle of the first and of the second epoch.
+        for (const int64_t step : {1, 4})
+          expect_same_bits(augmented_batches(strategy, images, options, step, kSteps),
+                           &expected[static_cast<size_t>(step)]);
+      }
+    }
+  }
+}
+
+TEST(AugmentedImages, AreDrawnAnewInEveryEpochAndForEverySeed) {
+  TrainOptions options{.limit_train = 7, .limit_test = 1, .augment = {.crop = 4, .flip = true}};
+  const auto images = load_images({}, options).train;
+  MirroredStrategy one(cpus(1));
+  const auto sums = [&](const Example& batch) { return std::get<0>(batch.data.sum({1, 2, 3}).sort()); };
+  const auto batches = augmented_batches(one, images, options, 0, 2);  // each holds all images
+  EXPECT_FALSE(sums(batches[0]).equal(sums(batches[1])));
+  options.seed = 2;
+  EXPECT_FALSE(sums(augmented_batches(one, images, options, 0, 1)[0]).equal(sums(batches[0])));
+}
+
+TEST(AugmentedImages, ArePaddedInBlack) {
+  TrainOptions options{.limit_train = 7, .limit_test = 1, .augment = {.crop = 27}};
+  const auto images = load_images({}, options).train;
+  MirroredStrategy one(cpus(1));
+  const auto batch = augmented_batches(one, images, options, 0, 1)[0];
+  // The digits' own background is black, too.
+  const auto black = first_batch(images, 1).data.min();
+  EXPECT_TRUE(batch.data.min().allclose(black));
+  EXPECT_GT(batch.data.isclose(black).to(torch::kDouble).mean().item<double>(), 0.9);
+}
+
+TEST(AugmentedImages, MayBeGatheredOnTheDevice) {
+  const TemporaryFolder folder;
+  for (const std::string part : {"train/", "test/"}) {
+    for (int i = 0; i < 5; ++i) {
+      folder.write(part + "cat/" + std::to_string(i) + ".png", encode_png(make_image(28, 28, 1, 2 * i)));
+      folder.write(part + "dog/" + std::to_string(i) + ".png", encode_png(make_image(28, 28, 1, 2 * i + 1)));
+    }
+  }
+  TrainOptions options{.augment = {.crop = 3, .flip = true, .mixup = 1}};
+  const auto host = load_images(class_folders(folder), options);
+  options.image_cache = ImageCache::kDevice;
+  const auto device = load_images(class_folders(folder), options);
+  MirroredStrategy two(cpus(2));
+  expect_same_bits(augmented_batches(two, device.train, options, 0, 4),
+                   augmented_batches(two, host.train, options, 0, 4).data());
+}
+
 }  // namespace
 }  // namespace lockstep::apps

@@ -57,6 +57,9 @@ Words good_values(const Flag& flag) {
   static const std::map<std::string, Words> names{
       {"data", {"auto", "generated", "some/where", "\xc3\xa9 \"quoted\""}},
       {"image-cache", {"host", "device"}},
+      {"augment",
+       {"none", "flip", "crop=4,flip", "rotate=12.5,mixup=0.30000000000000004", "hue=0.05,saturation=0.2,crop=1",
+        "contrast=1,brightness=0.4"}},
       {"model", {"simple_cnn", "mobilenet_v2"}},
       {"head", {"global_average", "flattened_dense"}},
       {"refresh-batch-norm", {"auto", "always", "never"}},

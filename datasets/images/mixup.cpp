@@ -1,0 +1,75 @@
+#include "lockstep/datasets/images/mixup.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+#include "lockstep/datasets/images/internal/augmentation_draws.h"
+
+namespace lockstep {
+
+void Mixup::check() const {
+  if (!(alpha >= 0) || !std::isfinite(alpha))
+    throw std::invalid_argument(c10::str("[Mixup] alpha: expected a number of 0 or more, but got ", alpha));
+  if (is_on() && num_classes < 1)
+    throw std::invalid_argument(c10::str("[Mixup] num_classes: expected 1 or more, but got ", num_classes));
+}
+
+std::string Mixup::describe() const {
+  std::ostringstream text;
+  text << "mixup " << alpha << ", seed " << seed;
+  return text.str();
+}
+
+std::vector<size_t> Mixup::partners(c10::ArrayRef<size_t> indices, int64_t epoch, size_t dataset_size) const {
+  std::vector<size_t> partners;
+  partners.reserve(indices.size());
+  for (const size_t index : indices) {
+    partners.push_back(static_cast<size_t>(
+        ExampleDraws(seed, epoch, index).below(DrawNumbers::kPartner, static_cast<int64_t>(dataset_size))));
+  }
+  return partners;
+}
+
+at::Tensor Mixup::weights(c10::ArrayRef<size_t> indices, int64_t epoch) const {
+  check();
+  at::Tensor weights = at::empty({static_cast<int64_t>(indices.size())}, at::kFloat);
+  auto* weight = weights.mutable_data_ptr<float>();
+  for (const size_t index : indices)
+    *weight++ = static_cast<float>(ExampleDraws(seed, epoch, index).beta(DrawNumbers::kMixup, alpha));
+  return weights;
+}
+
+torch::data::Example<> Mixup::mix(const torch::data::Example<>& examples,
+                                  const torch::data::Example<>& partners, const at::Tensor& weights) const {
+  check();
+  const auto count = weights.numel();
+  const auto fits = [&](const torch::data::Example<>& some) {
+    return some.data.sizes() == examples.data.sizes() && some.data.dim() > 0 && some.data.size(0) == count &&
+           some.target.sizes() == at::IntArrayRef({count}) && some.target.scalar_type() == at::kLong;
+  };
+  if (weights.dim() != 1 || !fits(examples) || !fits(partners)) {
+    throw std::invalid_argument(c10::str(
+        "[Mixup] expected weights [n], data [n, ...] and int64 targets [n] of examples and partners, "
+        "but got weights ",
+        weights.sizes(), ", data ", examples.data.sizes(), " and ", partners.data.sizes(), ", and targets ",
+        examples.target.sizes(), " and ", partners.target.sizes()));
+  }
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> broadcast(static_cast<size_t>(examples.data.dim()), 1);
+  broadcast.front() = count;
+  const auto of_each = weights.view(broadcast);
+  const auto classes = at::arange(num_classes, examples.target.options()).unsqueeze(0);
+  const auto share = [&](const at::Tensor& targets, const at::Tensor& weight) {
+    return targets.unsqueeze(1).eq(classes) * weight.unsqueeze(1);
+  };
+  // Sums of products, whose rounding does not depend on the number of examples.
+  return {(examples.data * of_each).add_(partners.data * (1 - of_each)),
+          share(examples.target, weights).add_(share(partners.target, 1 - weights))};
+}
+
+}  // namespace lockstep
