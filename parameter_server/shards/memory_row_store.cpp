@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
 
 #include "lockstep/runtime/base/errors.h"
@@ -13,12 +14,15 @@ namespace {
 constexpr int32_t kNoPlace = -1;
 /// Bytes of records in a block: few enough that the last block's unused part hardly counts.
 constexpr int64_t kBlockBytes = int64_t{1} << 16;
-/// A block's pointers, and what the allocator adds to its two arrays, at most.
-constexpr int64_t kBlockOverhead = 96;
+constexpr int64_t kPageBytes = 4096;
+
+/// A block's pointers, and what the allocator adds to its two arrays, at most: to large ones, up to a page.
+int64_t block_overhead(int64_t record_bytes) {
+  return 96 + (record_bytes > kBlockBytes ? kPageBytes : 0);
+}
 /// The store itself.
 constexpr int64_t kFixedBytes = 512;
 constexpr int64_t kMostPlaces = std::numeric_limits<int32_t>::max();
-constexpr size_t kFirstHeads = 1024;
 
 }  // namespace
 
@@ -28,32 +32,29 @@ MemoryRowStore::MemoryRowStore(const MemoryRowStoreOptions& options)
     throw InvalidArgument("expected records of 1 byte or more, but got " +
                           std::to_string(options_.record_bytes));
   rows_per_block_ = std::max<int64_t>(1, kBlockBytes / options_.record_bytes);
-  if (options_.max_bytes == 0) {
-    heads_.assign(kFirstHeads, kNoPlace);
-    return;
-  }
+  heads_.assign(1, kNoPlace);
+  if (options_.max_bytes == 0) return;
   const int64_t row_bytes = options_.record_bytes + static_cast<int64_t>(sizeof(Place) + sizeof(int32_t));
-  const int64_t least = row_bytes + kBlockOverhead + kFixedBytes;
+  const int64_t least = row_bytes + block_overhead(options_.record_bytes) + kFixedBytes;
   if (options_.max_bytes < least)
     throw InvalidArgument("expected at least " + std::to_string(least) +
                           " bytes, for a single row, but got a limit of " +
                           std::to_string(options_.max_bytes));
-  const int64_t left = options_.max_bytes - kFixedBytes - kBlockOverhead;  // a last block may be partly used
+  const int64_t left = options_.max_bytes - kFixedBytes -
+                       block_overhead(options_.record_bytes);  // a last block may be partly used
   const auto of_rows = [&](int64_t rows) {
-    return rows * row_bytes + rows / rows_per_block_ * kBlockOverhead;
+    return rows * row_bytes + rows / rows_per_block_ * block_overhead(options_.record_bytes);
   };
   capacity_ = std::min(left / row_bytes, kMostPlaces);
   while (of_rows(capacity_) > left)
     capacity_ -= std::max<int64_t>(1, (of_rows(capacity_) - left) / row_bytes);
-  heads_.assign(static_cast<size_t>(capacity_), kNoPlace);
-  blocks_.reserve(static_cast<size_t>(capacity_ / rows_per_block_ + 1));
 }
 
 int64_t MemoryRowStore::bytes() const {
   const int64_t num_blocks = static_cast<int64_t>(blocks_.size());
   const int64_t num_places = std::min(num_blocks * rows_per_block_, capacity_);
   return kFixedBytes + static_cast<int64_t>(heads_.capacity() * sizeof(int32_t)) +
-         num_blocks * kBlockOverhead +
+         num_blocks * block_overhead(options_.record_bytes) +
          num_places * (options_.record_bytes + static_cast<int64_t>(sizeof(Place)));
 }
 
@@ -123,7 +124,14 @@ int32_t MemoryRowStore::new_place() {
 }
 
 void MemoryRowStore::grow_heads() {
-  heads_.assign(heads_.size() * 2, kNoPlace);
+  const size_t before = heads_.size();
+  const size_t after = std::min(2 * before, static_cast<size_t>(capacity_));
+  std::vector<int32_t>().swap(heads_);  // first, for the limit
+  try {
+    heads_.assign(after, kNoPlace);
+  } catch (const std::bad_alloc&) {
+    heads_.assign(before, kNoPlace);  // chains become longer instead
+  }
   for (int32_t place = oldest_; place != kNoPlace; place = at(place).newer) {
     auto& head = head_of(at(place).row);
     at(place).next = head;
@@ -138,7 +146,7 @@ bool MemoryRowStore::write(int64_t row, uint64_t update, std::span<const std::by
       if (at(oldest_).update == update) return false;
       remove(oldest_);
     }
-    if (options_.max_bytes == 0 && size_ == static_cast<int64_t>(heads_.size())) grow_heads();
+    if (size_ == static_cast<int64_t>(heads_.size())) grow_heads();
     place = new_place();
     auto& head = head_of(row);
     auto& own = at(place);

@@ -16,8 +16,8 @@ struct MemoryRowStoreOptions {
   int64_t max_bytes = 0;
 };
 
-/// Rows in memory: a hash table with chains. With a limit, the array of the chains' heads is allocated at
-/// once and never grows, so that no copy is made. Records are allocated in blocks as they are needed.
+/// Rows in memory: a hash table with chains. Memory is allocated as rows come. When it grows, nothing is held
+/// twice: records stay where they are, and the heads of the chains are made anew from the order of use.
 class MemoryRowStore : public RowStore {
  public:
   /// Throws InvalidArgument if a record has no bytes or the limit has no room for a row.

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLeastWidth = 64;
-constexpr int64_t kMostWidth = int64_t{1} << 30;
+constexpr int64_t kMostWidth = int64_t{1} << 25;
 
 /// The row's counters, as indices into all of them: each has bits of its own of a hash, by SplitMix's
 /// finalizer.

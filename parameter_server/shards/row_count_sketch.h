@@ -14,7 +14,7 @@ class RowCountSketch {
   static constexpr int64_t kMaxCount = 32767;
   static constexpr int64_t kDepth = 4;  ///< counters of a row
 
-  /// Takes at most `max_bytes`, or the memory of 64 counters for each of a row's.
+  /// Takes at most `max_bytes` and 256 MiB, or the memory of 64 counters for each of a row's.
   explicit RowCountSketch(int64_t max_bytes);
 
   /// Counts the row once more, up to kMaxCount, and returns its count.
