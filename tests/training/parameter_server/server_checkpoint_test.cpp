@@ -223,7 +223,7 @@ HeldShard growing_table(const std::string& name, const RowRange& rows) {
 }
 
 TEST(ServerCheckpoint, ATableThatGrowsComesBackExactlyAndWithAnotherNumberOfServers) {
-  const TemporaryFolder folder("server-checkpoint");
+  const TemporaryFolder folder;
   ServerCheckpoints checkpoints(folder.path());
   const int64_t all = int64_t{1} << kSavedBits;
   const std::vector<std::vector<HeldShard>> servers{{growing_table("grown/part_0", {0, all / 2})},
