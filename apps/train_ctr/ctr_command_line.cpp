@@ -7,6 +7,7 @@
 #include "lockstep/apps/shared/planning/layout_policy.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 #include "lockstep/apps/train_ctr/ctr_flags.h"
+#include "lockstep/apps/train_ctr/ctr_table_memory.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/save_interval.h"
 
@@ -23,6 +24,15 @@ void read_servers(const Arguments& given, CtrOptions& options) {
     if (given.has(flag) && !may_have_servers)
       given.refuse_together(
           flag, "expected it with --strategy parameter_server only, but got --strategy " + options.strategy);
+  }
+  if (given.has("table-memory")) {
+    options.table_memory = given.text("table-memory", "");
+    if (options.table_memory.empty()) given.refuse("table-memory", "a size such as 64MiB, or unlimited");
+    if (options.strategy != "parameter_server")
+      given.refuse_together(
+          "table-memory",
+          "expected it with --strategy parameter_server only, but got --strategy " + options.strategy);
+    check_table_memory(options);
   }
   if (given.has("max-staleness"))
     options.max_staleness = static_cast<uint64_t>(given.integer("max-staleness", kStepCountsOrNone, 0));

@@ -36,6 +36,8 @@ constexpr const char* kCtrExamples =
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server\n"
     "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
     "    --max-staleness 0                                      # all workers compute each step together\n"
+    "  lockstep_launch_local --ps 2 --workers 2 train_ctr --strategy parameter_server \\\n"
+    "    --table-memory 64MiB --min-frequency 2                 # tables that grow\n"
     "\nExit codes: 0 success, 1 any other error, 2 usage, 3 data, 4 checkpoint or folder, 5 lost\n"
     "connection to another process, 6 loss not finite, 7 no memory, disk space, thread or device,\n"
     "130 stopped by SIGINT, 143 stopped by SIGTERM.\n";
@@ -84,6 +86,10 @@ std::vector<Flag> ctr_check_flags() {
 
 std::vector<Flag> ctr_server_flags() {
   return {
+      {"Parameter servers", "table-memory", "SIZE",
+       "Instead of --table-rows: make rows as their categories occur, in this much memory of all servers "
+       "together, such as 64MiB, or unlimited. A new row replaces the one unused for longest if there is no "
+       "memory left. See --min-frequency and --steps-to-live"},
       {"Parameter servers", "max-staleness", "N",
        "How many updates of other workers may happen between reading the parameters for a step and applying "
        "its gradients. 0: all workers compute each step together (default: any number)"},
@@ -180,7 +186,8 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
       .after = kCtrExamples,
       .alternatives = {{"devices", "replicas"},
                        {"replicas-per-device", "replicas"},
-                       {"test-data", "test-share"}},
+                       {"test-data", "test-share"},
+                       {"table-memory", "table-rows"}},
       .dependents = {{"test-data", "data"},
                      {"test-share", "data"},
                      {"skip-bad", "data"},
@@ -188,6 +195,7 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"learning-rate", "optimizer"},
                      {"min-frequency", "strategy"},
                      {"steps-to-live", "strategy"},
+                     {"table-memory", "strategy"},
                      {"max-staleness", "strategy"},
                      {"no-look-ahead", "strategy"},
                      {"slots-per-step", "max-staleness"}},

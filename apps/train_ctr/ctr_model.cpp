@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "lockstep/apps/train_ctr/ctr_table_memory.h"
+#include "lockstep/strategies/nn/growing_embedding.h"
 #include "lockstep/training/optimizers/fused_adagrad.h"
 #include "lockstep/training/optimizers/fused_adam.h"
 #include "lockstep/training/optimizers/fused_sgd.h"
@@ -21,22 +23,41 @@ torch::Dtype dtype_of(const CtrWork& work) {
   return work.precision == CtrPrecision::kFloat64 ? torch::kDouble : torch::kFloat;
 }
 
-ShardedEmbeddingOptions table_options(const CtrWork& work) {
-  return {.num_embeddings = work.table_rows,
-          .hash_ids = true,
-          .row_filter = {.min_frequency = work.min_frequency, .steps_to_live = work.steps_to_live},
-          .dtype = dtype_of(work)};
+/// Range of the initial values of embeddings whose number is not known.
+constexpr double kGrowingRange = 0.01;
+
+ShardedEmbedding make_table(const CtrWork& work, int64_t embedding_dim, EmbeddingMode mode,
+                            const InitialValues& initial, int64_t max_bytes) {
+  const RowFilter filter{.min_frequency = work.min_frequency, .steps_to_live = work.steps_to_live};
+  if (!work.table_memory.empty())
+    return GrowingEmbedding(GrowingEmbeddingOptions{.embedding_dim = embedding_dim,
+                                                    .mode = mode,
+                                                    .hash_ids = true,
+                                                    .initial_values = initial,
+                                                    .row_filter = filter,
+                                                    .max_bytes = max_bytes,
+                                                    .dtype = dtype_of(work)})
+        .sharded();
+  return ShardedEmbedding(ShardedEmbeddingOptions{.num_embeddings = work.table_rows,
+                                                  .embedding_dim = embedding_dim,
+                                                  .mode = mode,
+                                                  .hash_ids = true,
+                                                  .initial_values = initial,
+                                                  .row_filter = filter,
+                                                  .dtype = dtype_of(work)});
 }
 
 }  // namespace
 
 CtrModelImpl::CtrModelImpl(const CtrWork& work) : dtype_(dtype_of(work)) {
-  auto embeddings = table_options(work);
-  embeddings.embedding_dim = work.embedding_dim;
+  const auto memory = ctr_table_memory(work);
   // DLRM's authors initialize their tables like this, but here all columns have one size.
-  const double range = std::sqrt(1 / static_cast<double>(work.table_rows));
-  embeddings.initial_values = UniformValues{.low = -range, .high = range, .seed = work.seed};
-  embeddings_ = register_module("embeddings", ShardedEmbedding(embeddings));
+  const double range =
+      work.table_memory.empty() ? std::sqrt(1 / static_cast<double>(work.table_rows)) : kGrowingRange;
+  embeddings_ =
+      register_module("embeddings", make_table(work, work.embedding_dim, EmbeddingMode::kNone,
+                                               UniformValues{.low = -range, .high = range, .seed = work.seed},
+                                               memory.embeddings));
   if (work.model == CtrModelKind::kDlrm) {
     dlrm_ = register_module("network", Dlrm(DlrmOptions{.num_numbers = kClickNumbers,
                                                         .num_categories = kClickCategories,
@@ -44,11 +65,8 @@ CtrModelImpl::CtrModelImpl(const CtrWork& work) : dtype_(dtype_of(work)) {
     dlrm_->to(dtype_);
     return;
   }
-  auto weights = table_options(work);
-  weights.embedding_dim = 1;
-  weights.mode = EmbeddingMode::kSum;
-  weights.initial_values = ConstantValues{};
-  weights_ = register_module("weights", ShardedEmbedding(weights));
+  weights_ =
+      register_module("weights", make_table(work, 1, EmbeddingMode::kSum, ConstantValues{}, memory.weights));
   wide_and_deep_ =
       register_module("network", WideAndDeep(WideAndDeepOptions{.num_numbers = kClickNumbers,
                                                                 .num_categories = kClickCategories,

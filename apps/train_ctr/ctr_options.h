@@ -34,6 +34,8 @@ struct CtrWork {
 
   CtrModelKind model = CtrModelKind::kWideDeep;
   int64_t table_rows = int64_t{1} << 18;
+  std::string
+      table_memory;  ///< limit of tables that grow, such as "64MiB", or "unlimited"; empty: table_rows
   int64_t embedding_dim = 16;
   int64_t min_frequency = 0;  ///< RowFilter of the tables, like the next field
   int64_t steps_to_live = 0;

@@ -101,9 +101,12 @@ std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& fa
   text += line("rows", fmt::format("{} to train on, {} to test on", grouped(facts.num_train),
                                    grouped(facts.num_test)));
   text += line("model", fmt::format("{}, {} rows of {} columns{}, {}", ctr_model_name(options.model),
-                                    grouped(options.table_rows), options.embedding_dim,
+                                    options.table_memory.empty() ? grouped(options.table_rows) : "growing",
+                                    options.embedding_dim,
                                     options.model == CtrModelKind::kWideDeep ? " and as many weights" : "",
                                     ctr_precision_name(options.precision)));
+  if (!options.table_memory.empty())
+    text += line("table memory", fmt::format("{}, of all servers together", options.table_memory));
   if (options.min_frequency > 1 || options.steps_to_live > 0)
     text += line("row filter",
                  fmt::format("from update {} on{}", std::max<int64_t>(1, options.min_frequency),

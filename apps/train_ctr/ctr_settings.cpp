@@ -20,7 +20,7 @@ settings::NamedValues ctr_work_values(const CtrWork& work) {
           {"index-dir", settings::text(work.index_dir)},
           {"parquet-memory", settings::where(is_read, work.parquet_memory)},
           {"model", ctr_model_name(work.model)},
-          {"table-rows", work.table_rows},
+          {"table-rows", settings::where(work.table_memory.empty(), work.table_rows)},
           {"embedding-dim", work.embedding_dim},
           {"min-frequency", settings::count(work.min_frequency)},
           {"steps-to-live", settings::count(work.steps_to_live)},
@@ -47,7 +47,8 @@ settings::NamedValues ctr_run_values(const CtrOptions& options) {
 settings::NamedValues ctr_server_values(const CtrOptions& options) {
   const bool may_have_servers = options.strategy == "parameter_server" || options.strategy == "auto";
   const auto staleness = static_cast<int64_t>(options.max_staleness.value_or(0));
-  return {{"max-staleness", settings::where(options.max_staleness.has_value(), staleness)},
+  return {{"table-memory", settings::text(options.table_memory)},
+          {"max-staleness", settings::where(options.max_staleness.has_value(), staleness)},
           {"slots-per-step", settings::count(options.slots_per_step)},
           {"no-look-ahead", settings::where(may_have_servers, !options.looks_ahead)}};
 }

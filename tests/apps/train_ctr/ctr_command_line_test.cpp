@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/train_ctr/ctr_table_memory.h"
 
 namespace lockstep::apps {
 namespace {
@@ -135,6 +136,22 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   expected.threads = 2;
   EXPECT_EQ(options, expected);
   EXPECT_EQ(line_of({"--data", "a.txt", "--test-share", "0.25"}).options.test_share, 0.25);
+  const auto growing = line_of({"--strategy", "parameter_server", "--table-memory", "64MiB"}).options;
+  EXPECT_EQ(growing.table_memory, "64MiB");
+}
+
+TEST(CtrCommandLineTest, TheMemoryOfTablesIsSplitByTheBytesOfTheirRows) {
+  CtrWork work;
+  EXPECT_EQ(ctr_table_memory(work).embeddings, 0);
+  work.table_memory = "unlimited";
+  EXPECT_EQ(ctr_table_memory(work).embeddings, 0);
+  work.table_memory = "64MiB";
+  const auto both = ctr_table_memory(work);
+  EXPECT_EQ(both.embeddings + both.weights, 64 << 20);
+  // Adagrad in float32: 16 columns take 2 * 64 bytes and 36 more, a weight 2 * 4 and 36 more.
+  EXPECT_NEAR(static_cast<double>(both.embeddings) / static_cast<double>(both.weights), 164. / 44, 1e-4);
+  work.model = CtrModelKind::kDlrm;
+  EXPECT_EQ(ctr_table_memory(work).embeddings, 64 << 20);
 }
 
 TEST(CtrCommandLineTest, TheLearningRateDependsOnTheOptimizer) {
@@ -153,6 +170,10 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
       HasSubstr("--max-staleness 3: expected it with --strategy parameter_server only, but got --strategy "
                 "mirrored"));
   EXPECT_THAT(refusal({"--slots-per-step", "3"}), HasSubstr("expected --max-staleness 0 with it"));
+  EXPECT_THAT(refusal({"--table-memory", "64MiB"}),
+              HasSubstr("--table-memory 64MiB: expected it with --strategy parameter_server only, but got"));
+  EXPECT_THAT(refusal({"--strategy", "parameter_server", "--table-memory", "64MiB", "--table-rows", "9"}),
+              AllOf(HasSubstr("--table-memory"), HasSubstr("--table-rows")));
   EXPECT_THAT(refusal({"--test-data", "a"}), HasSubstr("--test-data a: expected it with a file as --data"));
   EXPECT_THAT(refusal({"--skip-bad"}), HasSubstr("expected it with a file as --data, but got generated"));
   EXPECT_THAT(refusal({"--data", "a", "--test-data", "b", "--test-share", "0.5"}), HasSubstr("--test-share"));
@@ -172,6 +193,9 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
 TEST(CtrCommandLineTest, ValuesOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal({"--model", "dlm"}), AllOf(HasSubstr("--model"), HasSubstr("did you mean dlrm?")));
   EXPECT_THAT(refusal({"--table-rows", "0"}), HasSubstr("--table-rows: expected"));
+  for (const std::string wrong : {"many", "1000", "-1MiB", "2000000TiB", ""})
+    EXPECT_THAT(refusal({"--strategy", "parameter_server", "--table-memory", wrong}),
+                HasSubstr("--table-memory: expected"));
   EXPECT_THAT(refusal({"--learning-rate", "-1"}), HasSubstr("--learning-rate"));
   EXPECT_THAT(refusal({"--data", "a", "--test-share", "1"}), HasSubstr("--test-share"));
   EXPECT_THAT(refusal({"--backup-dir", "b", "--save-every", "2 epochs"}),

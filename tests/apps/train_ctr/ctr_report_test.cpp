@@ -83,6 +83,12 @@ TEST(CtrReport, TellsEveryValueOfTheRun) {
             "replicas         two\n"
             "steps            2,000 of 1,024 rows\n"
             "seed             1\n");
+  auto growing = options;
+  growing.table_memory = "64MiB";
+  EXPECT_THAT(
+      ctr_configuration_text(growing, facts),
+      HasSubstr("model            wide_deep, growing rows of 16 columns and as many weights, float32\n"
+                "table memory     64MiB, of all servers together\n"));
   options.run_dir = "runs/a";
   options.backup_dir = "b";
   EXPECT_THAT(ctr_configuration_text(options, facts), HasSubstr("seed             1\n"

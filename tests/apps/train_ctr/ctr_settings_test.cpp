@@ -47,6 +47,7 @@ TEST(CtrSettings, ARunRepeatedFromItsConfigurationHasTheSameOptions) {
       {},
       {"--data", "a.txt,day_*", "--test-share", "0.25", "--skip-bad", "--train-rows", "5"},
       {"--data", "a.txt", "--test-data", "b", "--optimizer", "adam", "--precision", "float64"},
+      {"--strategy", "parameter_server", "--table-memory", "64MiB", "--min-frequency", "2"},
       {"--strategy", "parameter_server", "--max-staleness", "0", "--slots-per-step", "3", "--no-look-ahead"},
       {"--strategy", "mirrored", "--replicas", "2", "--seed", "18446744073709551615"},
       {"--model", "dlrm", "--min-frequency", "3", "--steps", "7", "--test-every", "2", "--log-every", "1"}};

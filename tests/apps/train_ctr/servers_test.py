@@ -141,6 +141,34 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         self.assertIn("row filter       from update 5 on, forgotten after 50 steps without", text)
         self.assertGreater(self.auc(text), 0.6)
 
+    def test_tables_that_grow_are_as_good_as_those_of_all_rows(self):
+        common = ["--train-rows", 200000, "--test-rows", 40000, "--global-batch-size", 256, "--log-every", 100,
+                  "--steps", 780, "--max-staleness", 0]
+        known = self.auc(self.expect_end(self.start_job(*common, "--table-rows", 2000000)))
+        text = self.expect_end(self.start_job(*common, "--table-memory", "64MiB"))
+        self.assertRegex(text, r"table memory +64MiB, of all servers together")
+        self.assertGreater(self.auc(text), known - 0.002)
+
+    def test_tables_that_grow_come_back_with_servers_that_were_killed_and_on_others(self):
+        backup = self.folder / "backup"
+        growing = [argument for argument in WORK if argument not in ("--table-rows", 20000)]
+        growing += ["--table-memory", "4MiB", "--min-frequency", 2, "--steps-to-live", 500, "--backup-dir", backup,
+                    "--save-every", "50 steps"]
+        job = self.start_job(*growing, "--steps", 600, launcher=["--max-restarts", 5])
+        job.wait_for(r"step 300/600")
+        job.send("ps", 0, KILL)
+        job.wait_for(r"\[ps 0\] train_ctr: ps 0 serves at .*, from checkpoint-")
+        first = self.auc(self.expect_end(job))
+        self.assertGreater(first, 0.7)
+        rest = self.expect_end(self.start_job(*growing, "--steps", 700, servers=3))
+        self.assertIn("700 of 256 rows, from step 600 on", rest)
+        self.assertGreater(self.auc(rest), first - 0.01)
+
+    def test_the_memory_of_tables_needs_servers(self):
+        alone = self.run_alone("--table-memory", "64MiB")
+        self.assertEqual(alone.returncode, 2)
+        self.assertIn("--table-memory 64MiB: expected it with --strategy parameter_server only", alone.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
