@@ -9,6 +9,7 @@
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/strategies/mirrored/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategies/mirrored/tpu_strategy.h"
+#include "lockstep/strategies/nn/growing_embedding.h"
 #include "lockstep/strategies/nn/losses.h"
 #include "lockstep/strategies/nn/recompute.h"
 #include "lockstep/strategies/nn/sharded_embedding.h"

@@ -1,7 +1,7 @@
 # Finds Apache Arrow with Parquet, which reads Parquet files. An installed lockstep runs this same file for its users.
 
-# Reading a row group returns arrow::Result from this version on.
-set(lockstep_arrow_oldest 24)
+# Stores take options beside their URI from this version on.
+set(lockstep_arrow_oldest 26)
 set(lockstep_arrow_problem)
 if(NOT TARGET lockstep_arrow AND NOT LOCKSTEP_ARROW STREQUAL "OFF")
   if(NOT LOCKSTEP_ARROW_ROOT)
@@ -41,11 +41,17 @@ if(NOT TARGET lockstep_arrow AND NOT LOCKSTEP_ARROW STREQUAL "OFF")
         # A target that links the layer, in any folder, must see what the layer links.
         add_library(lockstep_arrow_core SHARED IMPORTED GLOBAL)
         set_target_properties(lockstep_arrow_core PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_ARROW_ROOT}/libarrow.so.${lockstep_arrow_so})
-        add_library(lockstep_arrow SHARED IMPORTED GLOBAL)
-        set_target_properties(lockstep_arrow PROPERTIES
+        add_library(lockstep_parquet SHARED IMPORTED GLOBAL)
+        set_target_properties(lockstep_parquet PROPERTIES
           IMPORTED_LOCATION ${LOCKSTEP_ARROW_ROOT}/libparquet.so.${lockstep_arrow_so}
-          INTERFACE_INCLUDE_DIRECTORIES ${LOCKSTEP_ARROW_ROOT}/include
           INTERFACE_LINK_LIBRARIES lockstep_arrow_core)
+        # The wheel's libparquet exports the functions of its own OpenSSL. Programs and their libraries must find the system's first,
+        # so that they never mix two versions. The linker then also leaves libparquet out if nothing else of it is used.
+        add_library(lockstep_arrow INTERFACE IMPORTED GLOBAL)
+        set_target_properties(lockstep_arrow PROPERTIES
+          INTERFACE_INCLUDE_DIRECTORIES ${LOCKSTEP_ARROW_ROOT}/include
+          INTERFACE_LINK_LIBRARIES
+            "-Wl,--push-state,--no-as-needed,\"$<TARGET_LINKER_FILE:OpenSSL::Crypto>\",--as-needed;lockstep_parquet;-Wl,--pop-state")
         message(STATUS "Arrow ${lockstep_arrow_found} in ${LOCKSTEP_ARROW_ROOT}")
       endif()
     endif()

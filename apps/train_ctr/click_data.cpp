@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
@@ -29,17 +30,47 @@ size_t at_most(size_t count, int64_t most) {
   return most > 0 ? std::min(count, static_cast<size_t>(most)) : count;
 }
 
-ClickFiles open_files(const std::vector<std::string>& paths, const CtrWork& work,
-                      const std::function<void(const std::string&)>& log) {
-  return ClickFiles(
-      {.paths = paths, .skips_malformed = work.skip_bad, .index_folder = work.index_dir, .on_message = log});
-}
+/// One set of files.
+struct OpenClicks {
+  Clicks::Source source;
+  size_t rows = 0;
+  std::string text;  // such as "logs/day_0" or "24 files, logs/day_0 to logs/day_23"
+  int64_t num_malformed = 0;
+  std::string first_malformed;
+};
 
-/// Returns a text such as "logs/day_0" or "24 files, logs/day_0 to logs/day_23".
-std::string text_of(const ClickFiles& files) {
-  const auto& paths = files.paths();
+std::string text_of(const std::vector<std::string>& paths) {
   if (paths.size() == 1) return paths.front();
   return std::to_string(paths.size()) + " files, " + paths.front() + " to " + paths.back();
+}
+
+OpenClicks open_parquet_clicks(const std::vector<std::string>& paths, const CtrWork& work) {
+  // Rows to train on and rows to test on that are in the same files share their memory.
+  const double memory = parse_bytes("parquet-memory", work.parquet_memory) / (work.test_data.empty() ? 1 : 2);
+  std::string first_skipped;
+  const ParquetClicks clicks({.paths = paths,
+                              .memory_limit = static_cast<int64_t>(memory),
+                              .skips_unreadable = work.skip_bad,
+                              .on_message = [&](const std::string& line) {
+                                if (first_skipped.empty()) first_skipped = line;
+                              }});
+  return {.source = clicks,
+          .rows = *clicks.size(),
+          .text = text_of(clicks.rows().paths()),
+          .num_malformed = clicks.rows().num_skipped_rows(),
+          .first_malformed = first_skipped};
+}
+
+OpenClicks open_clicks(const std::vector<std::string>& places, const CtrWork& work,
+                       const std::function<void(const std::string&)>& log) {
+  if (are_parquet_files(places)) return open_parquet_clicks(places, work);
+  const ClickFiles files(
+      {.paths = places, .skips_malformed = work.skip_bad, .index_folder = work.index_dir, .on_message = log});
+  return {.source = files,
+          .rows = *files.size(),
+          .text = text_of(files.paths()),
+          .num_malformed = files.num_malformed(),
+          .first_malformed = files.first_malformed()};
 }
 
 }  // namespace
@@ -61,28 +92,44 @@ std::optional<double> Clicks::best_probability(size_t index) const {
   return generated ? std::optional(generated->probability(first_ + index)) : std::nullopt;
 }
 
+ParquetRange::ParquetRange(const Clicks& clicks) : Clicks(clicks) {
+  parquet();
+}
+
+std::vector<size_t> ParquetRange::chunk_sizes() const {
+  std::vector<size_t> sizes = parquet().chunk_sizes();
+  size_t begin = 0;  // of the chunk
+  for (size_t& size : sizes) {
+    const size_t end = begin + size;
+    const size_t last = std::min(end, first_ + count_);
+    const size_t from = std::max(begin, first_);
+    size = last > from ? last - from : 0;
+    begin = end;
+  }
+  return sizes;
+}
+
 ClickData open_click_data(const CtrWork& work, const std::function<void(const std::string&)>& log) {
   if (is_generated(work)) return generated(work);
-  const ClickFiles files = open_files(work.data, work, log);
-  const size_t rows = *files.size();
+  const OpenClicks files = open_clicks(work.data, work, log);
   if (!work.test_data.empty()) {
-    const ClickFiles test = open_files(work.test_data, work, log);
-    return {.train = {files, 0, at_most(rows, work.train_rows)},
-            .test = {test, 0, at_most(*test.size(), work.test_rows)},
-            .description = text_of(files) + " to train on, " + text_of(test) + " to test on",
-            .num_malformed = files.num_malformed() + test.num_malformed(),
-            .first_malformed = files.num_malformed() > 0 ? files.first_malformed() : test.first_malformed()};
+    const OpenClicks test = open_clicks(work.test_data, work, log);
+    return {.train = {files.source, 0, at_most(files.rows, work.train_rows)},
+            .test = {test.source, 0, at_most(test.rows, work.test_rows)},
+            .description = files.text + " to train on, " + test.text + " to test on",
+            .num_malformed = files.num_malformed + test.num_malformed,
+            .first_malformed = files.num_malformed > 0 ? files.first_malformed : test.first_malformed};
   }
-  const auto to_test = static_cast<size_t>(std::ceil(work.test_share * static_cast<double>(rows)));
-  if (to_test >= rows)
-    throw DataError(text_of(files) + ": expected rows to train on and to test on, but it has " +
-                    std::to_string(rows) + " in all");
-  const size_t to_train = rows - to_test;
-  return {.train = {files, 0, at_most(to_train, work.train_rows)},
-          .test = {files, to_train, at_most(to_test, work.test_rows)},
-          .description = text_of(files) + ", the last rows to test on",
-          .num_malformed = files.num_malformed(),
-          .first_malformed = files.first_malformed()};
+  const auto to_test = static_cast<size_t>(std::ceil(work.test_share * static_cast<double>(files.rows)));
+  if (to_test >= files.rows)
+    throw DataError(files.text + ": expected rows to train on and to test on, but it has " +
+                    std::to_string(files.rows) + " in all");
+  const size_t to_train = files.rows - to_test;
+  return {.train = {files.source, 0, at_most(to_train, work.train_rows)},
+          .test = {files.source, to_train, at_most(to_test, work.test_rows)},
+          .description = files.text + ", the last rows to test on",
+          .num_malformed = files.num_malformed,
+          .first_malformed = files.first_malformed};
 }
 
 }  // namespace lockstep::apps

@@ -8,18 +8,20 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/datasets/clicks/click_batch.h"
 #include "lockstep/datasets/clicks/click_files.h"
 #include "lockstep/datasets/clicks/generated_clicks.h"
+#include "lockstep/datasets/clicks/parquet_clicks.h"
 
 namespace lockstep::apps {
 
 /// A contiguous range of rows of click logs, as an indexed dataset.
 class Clicks {
  public:
-  using Source = std::variant<ClickFiles, GeneratedClicks>;
+  using Source = std::variant<ClickFiles, GeneratedClicks, ParquetClicks>;
 
   Clicks(Source source, size_t first, size_t count)
       : source_(std::move(source)), first_(first), count_(count) {}
@@ -30,11 +32,28 @@ class Clicks {
   std::string identity() const;
   /// Returns the true probability of a click in a row; none unless the rows are generated.
   std::optional<double> best_probability(size_t index) const;
+  /// Returns whether the rows are of Parquet files.
+  bool are_parquet() const { return std::holds_alternative<ParquetClicks>(source_); }
 
- private:
+ protected:
   Source source_;
   size_t first_;
   size_t count_;
+};
+
+/// Rows of Parquet files, as a ChunkedDataset.
+class ParquetRange : public Clicks {
+ public:
+  /// Throws std::bad_variant_access unless the rows are of Parquet files.
+  explicit ParquetRange(const Clicks& clicks);
+
+  /// Chunks before and after the range have size 0.
+  std::vector<size_t> chunk_sizes() const;
+  size_t max_open_chunks() const { return parquet().max_open_chunks(); }
+  void prefetch_chunks(const std::vector<size_t>& chunks) const { parquet().prefetch_chunks(chunks); }
+
+ private:
+  const ParquetClicks& parquet() const { return std::get<ParquetClicks>(source_); }
 };
 
 /// Rows to train and to test on.
@@ -47,7 +66,8 @@ struct ClickData {
 };
 
 /// Opens the data that the options name. Blocks while new files are indexed, and tells `log` if that may take
-/// long. Throws DataError, also if the files have too few rows to both train and test.
+/// long. Throws DataError, also if the files have too few rows to both train and test, or are of several
+/// kinds.
 ClickData open_click_data(const CtrWork& work, const std::function<void(const std::string&)>& log = {});
 
 }  // namespace lockstep::apps

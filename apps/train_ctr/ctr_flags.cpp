@@ -7,8 +7,10 @@
 
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
+#include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/planning/layout_policy.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
 
 namespace lockstep::apps {
@@ -25,6 +27,7 @@ constexpr const char* kCtrExamples =
     "  train_ctr                                                # on generated clicks\n"
     "  train_ctr --data train.txt --skip-bad --model dlrm       # on Criteo's, tests on the last tenth\n"
     "  train_ctr --data 'logs/day_*.gz' --test-data logs/test   # on several files, and tests on a folder\n"
+    "  train_ctr --data 'clicks/*.parquet'                      # on Parquet files\n"
     "  train_ctr --strategy mirrored --replicas 2 --optimizer adam\n"
     "  train_ctr --run-dir runs/a --test-every 500              # recorded; open runs/a/report.html\n"
     "  train_ctr --config runs/a/config.json --run-dir runs/b --seed 2\n"
@@ -101,16 +104,22 @@ std::vector<Flag> ctr_data_flags() {
   return {
       {"Data", "data", "LIST",
        "generated (random rows whose best possible score is known), or click logs to train on: files, "
-       "folders and patterns such as 'day_*.gz', separated by "
-       "commas. Each line is a row in Criteo's format: a label, 13 integers and 26 categories, separated by "
-       "tabs. Files may be compressed with gzip or zstd",
+       "folders and patterns such as 'day_*.gz', separated by commas. Rows are in Criteo's format, a label, "
+       "13 integers and 26 categories: in lines, separated by tabs, and the files may be compressed with "
+       "gzip or zstd; or in Parquet files, with the columns label, I1 to I13 and C1 to C26",
        defaults.data.front()},
       {"Data", "test-data", "LIST", "Click logs to test on, likewise (default: the last rows of --data)"},
       {"Data", "test-share", "X", "Without --test-data: share of the rows of --data to test on",
        default_text(defaults.test_share)},
       {"Data", "train-rows", "N", "Train on at most N rows (default: all; 4,000,000 if they are generated)"},
       {"Data", "test-rows", "N", "Test on at most N rows (default: all; 100,000 if they are generated)"},
-      {"Data", "skip-bad", "", "Skip malformed rows, and print how many there are"},
+      {"Data", "skip-bad", "",
+       "Skip malformed lines, and row groups of Parquet files that cannot be read, and print how many rows "
+       "that are"},
+      {"Data", "parquet-memory", "SIZE",
+       "Parquet files: keep at most so much of their decoded row groups in memory, such as 512MiB. The order "
+       "of the rows depends on it, so resume with the same",
+       defaults.parquet_memory},
       {"Data", "index-dir", "DIR",
        "Folder for files that are made once for each file of click logs: an index of its rows if it is "
        "large, "
@@ -175,6 +184,7 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
       .dependents = {{"test-data", "data"},
                      {"test-share", "data"},
                      {"skip-bad", "data"},
+                     {"parquet-memory", "data"},
                      {"learning-rate", "optimizer"},
                      {"min-frequency", "strategy"},
                      {"steps-to-live", "strategy"},
@@ -192,19 +202,31 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
 
 namespace {
 
+/// Returns whether a URI holds a user or a password.
+bool has_credentials(const std::string& place) {
+  const size_t scheme = place.find("://");
+  if (scheme == std::string::npos) return false;
+  const size_t begin = scheme + 3;
+  return place.substr(begin, place.find('/', begin) - begin).find('@') != std::string::npos;
+}
+
 void read_click_data(const Arguments& given, CtrWork& work) {
   const auto places = [&](const std::string& flag, const std::string& expected) {
     auto pieces = given.list(flag);
     const bool has_hole =
         std::any_of(pieces.begin(), pieces.end(), [](const std::string& piece) { return piece.empty(); });
     if (has_hole) given.refuse(flag, expected);
+    if (std::any_of(pieces.begin(), pieces.end(), has_credentials))
+      throw UsageError("--" + flag +
+                       ": expected URIs without credentials, which would be recorded; set "
+                       "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead");
     return pieces;
   };
   if (given.has("data")) work.data = places("data", "generated, or paths separated by commas");
   if (work.data.size() > 1 && std::count(work.data.begin(), work.data.end(), "generated") > 0)
     given.refuse("data", "generated alone, or paths separated by commas");
   if (given.has("test-data")) work.test_data = places("test-data", "paths separated by commas");
-  for (const std::string flag : {"test-data", "test-share", "skip-bad", "index-dir"}) {
+  for (const std::string flag : {"test-data", "test-share", "skip-bad", "index-dir", "parquet-memory"}) {
     if (given.has(flag) && is_generated(work) && given.text(flag) != "false")
       given.refuse_together(flag, "expected it with a file as --data, but got generated");
   }
@@ -213,6 +235,8 @@ void read_click_data(const Arguments& given, CtrWork& work) {
   work.test_rows = given.integer("test-rows", kRowCounts, work.test_rows);
   work.skip_bad = given.is_on("skip-bad");
   work.index_dir = given.text("index-dir", work.index_dir);
+  work.parquet_memory = given.text("parquet-memory", work.parquet_memory);
+  if (given.has("parquet-memory")) parse_bytes("parquet-memory", work.parquet_memory);
   if (given.has("index-dir") && work.index_dir.empty()) given.refuse("index-dir", "a folder");
 }
 

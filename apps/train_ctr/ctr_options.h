@@ -29,7 +29,8 @@ struct CtrWork {
   int64_t train_rows = 0;   ///< maximum number of rows to train on; 0: all, or 4 million generated ones
   int64_t test_rows = 0;    ///< maximum number of rows to test on; 0: all, or 100,000 generated ones
   bool skip_bad = false;
-  std::string index_dir;  ///< ClickFileOptions::index_folder
+  std::string index_dir;                ///< ClickFileOptions::index_folder
+  std::string parquet_memory = "1GiB";  ///< ParquetDatasetOptions::memory_limit
 
   CtrModelKind model = CtrModelKind::kWideDeep;
   int64_t table_rows = int64_t{1} << 18;

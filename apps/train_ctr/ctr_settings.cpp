@@ -18,6 +18,7 @@ settings::NamedValues ctr_work_values(const CtrWork& work) {
           {"test-rows", settings::count(work.test_rows)},
           {"skip-bad", settings::where(is_read, work.skip_bad)},
           {"index-dir", settings::text(work.index_dir)},
+          {"parquet-memory", settings::where(is_read, work.parquet_memory)},
           {"model", ctr_model_name(work.model)},
           {"table-rows", work.table_rows},
           {"embedding-dim", work.embedding_dim},

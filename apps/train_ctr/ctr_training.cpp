@@ -66,6 +66,16 @@ class Scoring {
 /// Rows in each step of a test.
 constexpr int64_t kTestRows = 8192;
 
+/// Only Parquet files come in chunks.
+template <typename Fn>
+TrainingSteps<ClickBatch> make_steps(Strategy& strategy, const std::string& name, const Clicks& clicks,
+                                     const DistributeOptions& options, const Fn& fn,
+                                     const StepOptions<ClickBatch>& step_options) {
+  if (clicks.are_parquet())
+    return TrainingSteps<ClickBatch>(strategy, name, ParquetRange(clicks), options, fn, step_options);
+  return TrainingSteps<ClickBatch>(strategy, name, clicks, options, fn, step_options);
+}
+
 }  // namespace
 
 CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const ClickData& data)
@@ -78,7 +88,7 @@ CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const Cl
       table_optimizer_(strategy.scope([&](ReplicaContext& replica) {
         return make_table_optimizer(options, model_[replica]->table_parameters());
       })),
-      train_steps_(
+      train_steps_(make_steps(
           strategy, "train", data.train,
           {.global_batch_size = options.global_batch_size, .shuffle_seed = options.seed, .num_workers = 1},
           [this](const StepSlot&, PerReplica<ClickBatch>& batch) {
@@ -87,14 +97,14 @@ CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const Cl
             return std::tuple(strategy_.reduce(ReduceOp::kSum, losses).item<double>(),
                               batch.batch_sizes()->global);
           },
-          step_options(model_, /*only_reads=*/false)),
-      test_steps_(
+          step_options(model_, /*only_reads=*/false))),
+      test_steps_(make_steps(
           strategy, "test", data.test, {.global_batch_size = kTestRows},
           [this](const StepSlot&, PerReplica<ClickBatch>& batch) {
             return std::tuple(strategy_.gather(strategy_.run(logits_of, model_, batch)),
                               strategy_.gather(strategy_.run(labels_of, batch)));
           },
-          step_options(model_, /*only_reads=*/true)) {}
+          step_options(model_, /*only_reads=*/true))) {}
 
 void CtrTraining::train(int64_t first, int64_t end, const Listener& listener) {
   struct Enough {};

@@ -6,21 +6,15 @@
 #include <cstdio>
 #include <system_error>
 
+#include "lockstep/datasets/clicks/internal/quoted_field.h"
+
 namespace lockstep {
 namespace {
 
 constexpr int kFields = 1 + kClickNumbers + kClickCategories;
 
-/// Returns the field in printable characters, and no longer than an error should be.
-std::string quoted(std::string_view field) {
-  constexpr size_t kMost = 24;
-  std::string text = "'";
-  for (const char c : field.substr(0, kMost)) text += c >= ' ' && c <= '~' ? c : '?';
-  return text + (field.size() > kMost ? "...'" : "'");
-}
-
 std::string wrong(int field, const char* expected, std::string_view given) {
-  return "field " + std::to_string(field + 1) + ": expected " + expected + ", but got " + quoted(given);
+  return "field " + std::to_string(field + 1) + ": expected " + expected + ", but got " + quoted_field(given);
 }
 
 /// Parses the whole text as one number.

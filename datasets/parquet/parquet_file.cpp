@@ -42,6 +42,20 @@ int64_t ParquetFile::num_rows(int row_group) const {
   return rows_->rows_of_groups()[static_cast<size_t>(row_group)];
 }
 
+int64_t ParquetFile::decoded_bytes(int row_group) const {
+  check_row_group(*rows_, row_group);
+  return rows_->decoded_bytes(row_group);
+}
+
+std::optional<ParquetRange> ParquetFile::range_of(int row_group, const std::string& column) const {
+  check_row_group(*rows_, row_group);
+  return rows_->range_of(row_group, column);
+}
+
+std::string ParquetFile::identity() const {
+  return rows_->identity();
+}
+
 std::vector<ParquetValues> ParquetFile::read_row_group(int row_group) const {
   check_row_group(*rows_, row_group);
   return rows_->read_row_group(row_group);

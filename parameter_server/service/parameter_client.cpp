@@ -76,21 +76,32 @@ ParameterClient::ParameterClient(const ParameterClientOptions& options)
   for (const auto& server : options.servers) servers_.push_back(std::make_unique<RpcClient>(server));
 }
 
-int ParameterClient::add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype) {
+int ParameterClient::add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype,
+                                  const std::optional<RowGrowth>& growth) {
   for (const auto& present : variables_)
     if (present.name == name)
       throw InvalidArgument(c10::str("[ParameterClient] expected a new name, but got '", name, "' again"));
   for (const int64_t size : sizes)
     if (size < 0) throw InvalidArgument(c10::str(name, ": expected sizes of 0 or more, but got ", size));
   const VariableShape shape{.sizes = sizes, .element_bytes = static_cast<int64_t>(c10::elementSize(dtype))};
-  const int64_t num_shards = options_.partitioner ? options_.partitioner->num_shards(shape) : 1;
+  const int64_t num_shards = growth                 ? num_servers()
+                             : options_.partitioner ? options_.partitioner->num_shards(shape)
+                                                    : 1;
   Variable variable{.name = name,
                     .sizes = std::move(sizes),
                     .dtype = dtype,
-                    .row_bytes = static_cast<uint64_t>(shape.row_bytes())};
+                    .row_bytes = static_cast<uint64_t>(shape.row_bytes()),
+                    .growth = growth};
+  if (growth && growth->max_bytes > 0) {
+    variable.growth->max_bytes = growth->max_bytes / num_shards;
+    if (variable.growth->max_bytes == 0)
+      throw InvalidArgument(c10::str(name, ": expected memory for ", num_shards, " servers, but got ",
+                                     growth->max_bytes, " bytes"));
+  }
   const auto ranges = cut_rows(shape.num_rows(), num_shards);
   for (size_t i = 0; i < ranges.size(); ++i) {
-    const int server = placement_.place(ranges[i].size() * shape.row_bytes());
+    const int server =
+        placement_.place(growth ? variable.growth->max_bytes : ranges[i].size() * shape.row_bytes());
     variable.shards.push_back({shard_name(name, static_cast<int64_t>(i), num_shards), ranges[i], server});
   }
   variables_.push_back(std::move(variable));
@@ -163,7 +174,8 @@ ParameterClient::CreateSummary ParameterClient::create(int number, const Initial
                        .values = no_rows,
                        .initial = values,
                        .rule = rule,
-                       .filter = filter};
+                       .filter = filter,
+                       .growth = created.growth};
   });
 }
 

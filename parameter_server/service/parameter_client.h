@@ -6,12 +6,14 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "lockstep/parameter_server/service/parameter_requests.h"
 #include "lockstep/parameter_server/variables/partitioner.h"
+#include "lockstep/parameter_server/variables/row_growth.h"
 #include "lockstep/parameter_server/variables/server_placement.h"
 #include "lockstep/runtime/rpc/rpc_client.h"
 
@@ -43,16 +45,17 @@ class ParameterClient {
     std::set<std::string> sources;  ///< where the saved values are from; see ShardStorage::source()
   };
 
-  /// Adds a variable and returns its number. Does not communicate. Throws InvalidArgument if the name is
-  /// taken.
-  int add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat);
+  /// Adds a variable and returns its number. Does not communicate. A table that grows is cut into one shard
+  /// for each server, which gets an equal part of the memory. Throws InvalidArgument if the name is taken.
+  int add_variable(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat,
+                   const std::optional<RowGrowth>& growth = std::nullopt);
 
   /// Puts the variable on the servers. A shard that exists or was saved keeps its values; others start with
   /// `values`. Blocks. Throws InvalidArgument if `values` has another shape or dtype, and what the servers
   /// throw.
   CreateSummary create(int variable, const at::Tensor& values, const UpdateRule& rule);
-  /// Same, but the servers generate the values; for a table whose rows are trained as the filter says. Also
-  /// throws InvalidArgument for a scalar.
+  /// Same, but the servers generate the values; for a table whose rows are trained as the filter says, and
+  /// the only way for a table that grows. Also throws InvalidArgument for a scalar.
   CreateSummary create(int variable, const InitialValues& values, const UpdateRule& rule,
                        const RowFilter& filter = {});
 
@@ -127,6 +130,7 @@ class ParameterClient {
     std::vector<int64_t> sizes;
     at::ScalarType dtype = at::kFloat;
     uint64_t row_bytes = 0;
+    std::optional<RowGrowth> growth;  // of each shard
     std::vector<Shard> shards;
   };
   /// A shard's rows among those wanted of a variable.

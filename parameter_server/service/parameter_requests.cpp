@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -145,6 +146,12 @@ void write_request(MessageWriter& writer, const CreateShard& request) {
   if (request.initial) write_variant(writer, *request.initial);
   writer.fields().write(request.filter.min_frequency);
   writer.fields().write(request.filter.steps_to_live);
+  writer.write_bool(request.growth.has_value());
+  if (request.growth) {
+    writer.fields().write(request.growth->max_bytes);
+    writer.fields().write(static_cast<int64_t>(request.growth->num_bits));
+    writer.write_bool(request.growth->takes_numbered_rows);
+  }
   writer.write_tensor(request.values);
 }
 
@@ -227,6 +234,13 @@ CreateShard read_create(MessageReader& reader) {
     request.initial = read_variant<InitialValues>(reader, "the number of initial values");
   request.filter.min_frequency = reader.fields().read<int64_t>();
   request.filter.steps_to_live = reader.fields().read<int64_t>();
+  if (reader.read_bool()) {
+    const auto max_bytes = reader.fields().read<int64_t>();
+    const auto num_bits = std::clamp<int64_t>(reader.fields().read<int64_t>(), -1, 64);
+    request.growth = RowGrowth{.max_bytes = max_bytes,
+                               .num_bits = static_cast<int>(num_bits),
+                               .takes_numbered_rows = reader.read_bool()};
+  }
   request.values = reader.read_tensor();
   return request;
 }

@@ -11,6 +11,7 @@
 #include "lockstep/parameter_server/shards/parameter_shard.h"
 #include "lockstep/parameter_server/variables/initial_values.h"
 #include "lockstep/parameter_server/variables/partitioner.h"
+#include "lockstep/parameter_server/variables/row_growth.h"
 #include "lockstep/parameter_server/variables/update_rule.h"
 #include "lockstep/runtime/rpc/rpc_message.h"
 
@@ -25,11 +26,14 @@ struct CreateShard {
   at::Tensor values;
   std::optional<InitialValues> initial;
   UpdateRule rule;
-  /// For a table whose values the server generates. A filter that takes all rows counts as none.
+  /// For a table whose values the server generates. A filter that takes all rows counts as none, unless the
+  /// table grows.
   RowFilter filter{};
+  /// For a table that grows: its limit is that of this shard.
+  std::optional<RowGrowth> growth{};
 
   std::optional<FilteredRows> filtered() const {
-    if (!initial || filter.takes_all()) return std::nullopt;
+    if (!initial || (filter.takes_all() && !growth)) return std::nullopt;
     return FilteredRows{filter, *initial, rows};
   }
 };

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 void check_shape(const CreateShard& request) {
-  const auto& [name, variable, rows, values, initial, rule, filter] = request;
+  const auto& [name, variable, rows, values, initial, rule, filter, growth] = request;
   if (!values.defined()) throw InvalidArgument(c10::str(name, ": expected values, but got none"));
   const int64_t num_rows = initial ? 0 : rows.size();
   const bool fits = values.dim() > 0 ? values.size(0) == num_rows : !initial && rows == RowRange{0, 1};
@@ -19,6 +19,9 @@ void check_shape(const CreateShard& request) {
     throw InvalidArgument(c10::str(name, ": expected ", num_rows, " rows of values, for rows ", rows.begin,
                                    " to ", rows.end - 1, " of ", variable, ", but got values of shape ",
                                    values.sizes()));
+  if (!initial && growth)
+    throw InvalidArgument(
+        c10::str(name, ": expected values that the server makes, as it grows, but got values"));
   if (!initial && !filter.takes_all())
     throw InvalidArgument(
         c10::str(name, ": expected a row filter with values that the server makes, but got one without"));
@@ -85,21 +88,25 @@ ParameterService::PresentShard ParameterService::present_shard(const CreateShard
 
 RpcMessage ParameterService::answer(const CreateShard& request) {
   check_shape(request);
-  const auto& [name, variable, rows, values, initial, rule, filter] = request;
+  const auto& [name, variable, rows, values, initial, rule, filter, growth] = request;
+  const auto filtered = request.filtered();
   const auto sizes = sizes_of(request);
   const std::string source = storage_ ? storage_->source() : "";
   if (const auto present = present_shard(request); present.shard) {
-    present.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+    present.shard->check_alike(sizes, values.scalar_type(), rule, filtered, growth);
     return encode_created({present.was_restored ? ShardOrigin::kRestored : ShardOrigin::kPresent, source});
   }
   // Made without the lock, since a large shard takes time. If two are made at once, the first one stays.
-  const auto saved = storage_ ? storage_->find(variable, rows) : std::nullopt;
-  const auto shard = std::make_shared<ParameterShard>(name,
-                                                      saved     ? saved->values
-                                                      : initial ? make_values(*initial, rows, values)
-                                                                : values,
-                                                      rule, request.filtered());
-  shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+  std::optional<ParameterShard::Saved> saved;
+  if (storage_)
+    saved = growth ? storage_->find_growing(variable, *filtered, *growth) : storage_->find(variable, rows);
+  const auto shard =
+      std::make_shared<ParameterShard>(name,
+                                       saved                ? saved->values
+                                       : initial && !growth ? make_values(*initial, rows, values)
+                                                            : values,
+                                       rule, filtered, growth);
+  shard->check_alike(sizes, values.scalar_type(), rule, filtered, growth);
   if (saved) shard->restore(*saved);
   HeldShard held;
   {
@@ -112,7 +119,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
     throw InvalidArgument(c10::str(name, ": expected rows ", held.rows.begin, " to ", held.rows.end - 1,
                                    " of ", held.variable, ", as it was made with, but got ", rows.begin,
                                    " to ", rows.end - 1, " of ", variable));
-  held.shard->check_alike(sizes, values.scalar_type(), rule, request.filtered());
+  held.shard->check_alike(sizes, values.scalar_type(), rule, filtered, growth);
   return encode_created({ShardOrigin::kPresent, source});
 }
 

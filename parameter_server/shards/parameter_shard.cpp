@@ -14,9 +14,12 @@
 namespace lockstep {
 namespace {
 
-ShardOptimizer make_optimizer(const std::string& name, const at::Tensor& values, const UpdateRule& rule) {
+ShardOptimizer make_optimizer(const std::string& name, const at::Tensor& values, const UpdateRule& rule,
+                              bool grows) {
   try {
     if (!values.defined()) throw InvalidArgument("expected values, but got none");
+    if (grows && values.dim() == 0) throw InvalidArgument("expected rows, but got a scalar");
+    if (grows) return {values.detach().narrow(0, 0, 0).clone(), rule};
     if (!values.is_cpu()) return {values, rule};  // the optimizer refuses them
     auto own = empty_for_random_access(values);
     own.copy_(values.detach());
@@ -34,12 +37,25 @@ bool is_alike(const at::Tensor& one, const at::Tensor& other) {
 }  // namespace
 
 ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
-                               const std::optional<FilteredRows>& filtered)
+                               const std::optional<FilteredRows>& filtered,
+                               const std::optional<RowGrowth>& growth)
     : name_(std::move(name)),
-      num_rows_(values.defined() && values.dim() > 0 ? values.size(0) : 1),
+      num_rows_(growth && filtered                     ? filtered->rows.size()
+                : values.defined() && values.dim() > 0 ? values.size(0)
+                                                       : 1),
       rule_(rule),
       filtered_(filtered),
-      optimizer_(make_optimizer(name_, values, rule)) {
+      growth_(growth),
+      optimizer_(make_optimizer(name_, values, rule, growth.has_value())) {
+  if (growth_) {
+    if (!filtered_) refuse("expected a row filter for a table that grows, but got none");
+    try {
+      growing_.emplace(*filtered_, *growth_, optimizer_.values(), rule_);
+    } catch (const InvalidArgument& error) {
+      refuse(error.what());
+    }
+    return;
+  }
   if (!filtered_) return;
   if (values.dim() == 0 || filtered_->rows.size() != num_rows_)
     refuse("expected a filter of ", num_rows_, " rows, but got one of ", filtered_->rows.size());
@@ -56,18 +72,38 @@ void ParameterShard::refuse(const Parts&... parts) const {
 }
 
 void ParameterShard::check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule,
-                                 const std::optional<FilteredRows>& filtered) const {
+                                 const std::optional<FilteredRows>& filtered,
+                                 const std::optional<RowGrowth>& growth) const {
   MutexLock lock(mutex_);
   const auto& own = optimizer_.values();
-  if (sizes != own.sizes() || dtype != own.scalar_type())
-    refuse("expected values of ", own.scalar_type(), " of shape ", own.sizes(),
+  auto own_sizes = own.sizes().vec();
+  if (growing_) own_sizes[0] = num_rows_;
+  if (sizes != at::IntArrayRef(own_sizes) || dtype != own.scalar_type())
+    refuse("expected values of ", own.scalar_type(), " of shape ", at::IntArrayRef(own_sizes),
            ", as it was made with, but got ", dtype, " of shape ", sizes);
   if (rule != rule_) refuse("expected the optimizer that it was made with, but got another");
   if (filtered != filtered_) refuse("expected the row filter that it was made with, but got another");
+  if (growth.has_value() != growth_.has_value())
+    refuse("expected a table that ", growth_ ? "grows" : "does not grow",
+           ", as it was made with, but got one that ", growth ? "does" : "does not");
+  if (growth != growth_)
+    refuse("expected a limit of ", growth_->max_bytes, " bytes, and ids of ", growth_->num_bits, " bits ",
+           growth_->takes_numbered_rows ? "without" : "with", " hashes, as it was made with, but got ",
+           growth->max_bytes, " bytes, ", growth->num_bits, " bits ",
+           growth->takes_numbered_rows ? "without" : "with", " hashes");
+}
+
+ParameterShard::Extent ParameterShard::extent() const {
+  MutexLock lock(mutex_);
+  if (growing_) return {growing_->size(), growing_->bytes()};
+  auto bytes = static_cast<int64_t>(optimizer_.values().nbytes());
+  for (const auto& [name, tensor] : state()) bytes += static_cast<int64_t>(tensor.nbytes());
+  return {num_rows_, bytes};
 }
 
 ParameterShard::Pulled ParameterShard::pull() const {
   MutexLock lock(mutex_);
+  if (growing_) refuse("expected numbers of rows, as it grows, but got none");
   auto copy = optimizer_.values().clone();
   if (admission_) show_expired_anew(at::arange(num_rows_), copy);
   return {std::move(copy), version_};
@@ -76,6 +112,7 @@ ParameterShard::Pulled ParameterShard::pull() const {
 ParameterShard::Pulled ParameterShard::pull_rows(const at::Tensor& rows) const {
   const auto asked = row_numbers(rows, num_rows_, name_ + ": ");
   MutexLock lock(mutex_);
+  if (growing_) return {growing_->read(asked), version_};
   const auto& values = optimizer_.values();
   auto sizes = values.dim() == 0 ? std::vector<int64_t>{1} : values.sizes().vec();
   const int64_t columns = num_rows_ == 0 ? 0 : values.numel() / num_rows_;
@@ -130,6 +167,7 @@ PushResult ParameterShard::apply(const PushedStep& step, const Step& change) {
 PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& step) {
   return apply(step, [&]() LOCKSTEP_REQUIRES(mutex_) {
     if (admission_) throw InvalidArgument("expected a gradient by rows, as it has a row filter");
+    if (growing_) throw InvalidArgument("expected a gradient by rows, as it grows");
     optimizer_.step(gradient, step.lr);
   });
 }
@@ -137,6 +175,7 @@ PushResult ParameterShard::push(const at::Tensor& gradient, const PushedStep& st
 PushResult ParameterShard::push_rows(const at::Tensor& rows, const at::Tensor& gradients,
                                      const PushedStep& step) {
   return apply(step, [&]() LOCKSTEP_REQUIRES(mutex_) {
+    if (growing_) return growing_->step(optimizer_, rows, gradients, step.lr, version_ + 1);
     admission_ ? step_admitted(rows, gradients, step.lr) : optimizer_.step_rows(rows, gradients, step.lr);
   });
 }
@@ -148,15 +187,40 @@ void ParameterShard::forget_before(uint64_t closure) {
 
 ParameterShard::Saved ParameterShard::save() const {
   MutexLock lock(mutex_);
+  if (growing_) {
+    auto [values, state] = growing_->save();
+    const auto [name, count] = optimizer_.state().front();
+    state.insert(state.begin(), {name, count.clone()});
+    return {std::move(values), std::move(state), version_, pushes_.saved()};
+  }
   Saved saved{optimizer_.values().clone(), state(), version_, pushes_.saved()};
   for (auto& [name, tensor] : saved.optimizer) tensor = tensor.clone();
   return saved;
+}
+
+void ParameterShard::restore_growing(const Saved& saved) {
+  const auto [name, count] = optimizer_.state().front();
+  if (saved.optimizer.empty() || saved.optimizer.front().first != name ||
+      !is_alike(saved.optimizer.front().second, count))
+    refuse("expected the optimizer's ", name, " first, but got another part");
+  try {
+    growing_->restore({saved.values, saved.optimizer}, saved.version);
+  } catch (const InvalidArgument& error) {
+    refuse(error.what());
+  }
+  count.copy_(saved.optimizer.front().second);
 }
 
 void ParameterShard::restore(const Saved& saved) {
   const at::NoGradGuard without_gradient;
   auto pushes = AppliedPushes::restored(saved.pushes);
   MutexLock lock(mutex_);
+  if (growing_) {
+    restore_growing(saved);
+    version_ = saved.version;
+    pushes_ = std::move(pushes);
+    return;
+  }
   const auto state = this->state();
   const auto check = [&](const std::string& part, const at::Tensor& given, const at::Tensor& own) {
     if (!is_alike(given, own))

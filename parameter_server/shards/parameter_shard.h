@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/parameter_server/shards/applied_pushes.h"
+#include "lockstep/parameter_server/shards/growing_rows.h"
 #include "lockstep/parameter_server/shards/row_admission.h"
 #include "lockstep/parameter_server/shards/shard_optimizer.h"
 #include "lockstep/runtime/base/mutex.h"
@@ -41,25 +42,35 @@ struct PushResult {
 /// state, and the pushes that were applied. Thread-safe; calls wait for one another.
 class ParameterShard {
  public:
-  /// Copies `values`. Set `filtered` for a table whose rows are trained as its filter says. Throws as
-  /// ShardOptimizer and RowAdmission do; the message begins with the name.
+  /// Copies `values`. Set `filtered` for a table whose rows are trained as its filter says. With `growth`,
+  /// which requires `filtered`, `values` only gives the shape and dtype of rows, and there are none at first.
+  /// Throws as ShardOptimizer, RowAdmission and GrowingRows do; the message begins with the name.
   ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
-                 const std::optional<FilteredRows>& filtered = std::nullopt);
+                 const std::optional<FilteredRows>& filtered = std::nullopt,
+                 const std::optional<RowGrowth>& growth = std::nullopt);
 
   const std::string& name() const { return name_; }
-  /// Throws InvalidArgument naming the shard if its values have another shape or dtype, or if its rule or
-  /// filter differs.
+  /// Throws InvalidArgument naming the shard if its values have another shape or dtype, or if its rule,
+  /// filter or growth differs.
   void check_alike(at::IntArrayRef sizes, at::ScalarType dtype, const UpdateRule& rule,
-                   const std::optional<FilteredRows>& filtered) const;
+                   const std::optional<FilteredRows>& filtered,
+                   const std::optional<RowGrowth>& growth = std::nullopt) const;
   int64_t num_rows() const { return num_rows_; }
   const UpdateRule& rule() const { return rule_; }
   const std::optional<FilteredRows>& filtered() const { return filtered_; }
+  const std::optional<RowGrowth>& growth() const { return growth_; }
+  /// Returns the number and the bytes of the rows that exist, in a table that grows; otherwise of all rows.
+  struct Extent {
+    int64_t rows = 0;
+    int64_t bytes = 0;
+  };
+  Extent extent() const;
 
   struct Pulled {
     at::Tensor values;
     uint64_t version = 0;  ///< number of steps that the values include
   };
-  /// Returns a copy of the values.
+  /// Returns a copy of the values. Throws InvalidArgument for a table that grows.
   Pulled pull() const;
   /// Returns a copy of these rows: a contiguous int64 vector in any order, which may repeat rows. Throws
   /// InvalidArgument naming the shard if `rows` is anything else.
@@ -93,6 +104,7 @@ class ParameterShard {
       LOCKSTEP_REQUIRES(mutex_);
   void show_expired_anew(const at::Tensor& rows, const at::Tensor& copies) const LOCKSTEP_REQUIRES(mutex_);
   std::vector<std::pair<std::string, at::Tensor>> state() const LOCKSTEP_REQUIRES(mutex_);
+  void restore_growing(const Saved& saved) LOCKSTEP_REQUIRES(mutex_);
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const;
 
@@ -100,9 +112,12 @@ class ParameterShard {
   const int64_t num_rows_;
   const UpdateRule rule_;
   const std::optional<FilteredRows> filtered_;
+  const std::optional<RowGrowth> growth_;
   mutable Mutex mutex_;
-  ShardOptimizer optimizer_ LOCKSTEP_GUARDED_BY(mutex_);
+  ShardOptimizer optimizer_
+      LOCKSTEP_GUARDED_BY(mutex_);  // of a table that grows: no rows, the count of steps
   std::optional<RowAdmission> admission_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<GrowingRows> growing_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t version_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   AppliedPushes pushes_ LOCKSTEP_GUARDED_BY(mutex_);
 };

@@ -27,6 +27,12 @@ class ShardStorage {
   /// the state cannot be read.
   virtual std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) = 0;
 
+  /// Same, for a shard of `filtered.rows` of a table that grows: all its saved rows, and those of a table
+  /// with numbered rows that had the same name. See assemble_growing().
+  virtual std::optional<ParameterShard::Saved> find_growing(const std::string& variable,
+                                                            const FilteredRows& filtered,
+                                                            const RowGrowth& growth) = 0;
+
   /// Returns the source of saved state, such as the name of a checkpoint; empty if nothing was saved.
   virtual std::string source() const = 0;
 

@@ -21,7 +21,8 @@ namespace lockstep {
 /// Data and target of one example, or of a batch of examples along axis 0.
 using Example = torch::data::Example<>;
 
-/// Tells a distributed dataset how to handle a type of batch. Specialize it for your own types:
+/// Tells a distributed dataset how to handle a type of batch. Specialize it for your own types, unless they
+/// are a BatchClass:
 /// - size(batch): Returns the number of examples.
 /// - none_of(batch): Returns a batch of 0 examples with the same types and otherwise the same shapes.
 /// - slice(batch, begin, end): Returns the examples [begin, end), 0 or more. Optional: without it,
@@ -108,7 +109,7 @@ struct BatchTraits<torch::Tensor> {
     return batches.front().defined() ? torch::cat(batches) : batches.front();
   }
   static torch::Tensor select(const torch::Tensor& batch, const torch::Tensor& indices) {
-    return batch.defined() ? batch.index_select(0, indices) : batch;
+    return batch.defined() ? batch.index_select(0, indices.to(batch.device())) : batch;
   }
   static torch::Tensor to(const torch::Tensor& batch, torch::Device device) {
     return batch.defined() ? pinned_for(batch, device).to(device, /*non_blocking=*/true) : batch;
@@ -268,6 +269,52 @@ struct BatchTraits<std::vector<Part>> {
   requires HasTensors<Part>
   static void for_each_tensor(auto& batch, const Visit& visit) {
     for (auto& part : batch) BatchTraits<Part>::for_each_tensor(part, visit);
+  }
+};
+
+/// A type of batch that has size(), slice(begin, end) and for_each_tensor(visit) as members, and may have
+/// select(indices) and a static cat(batches), all as in BatchTraits. Its tensors must be all that depends on
+/// the device.
+///
+/// Example:
+///
+///     struct Numbers {
+///       torch::Tensor values;
+///       int64_t size() const { return values.size(0); }
+///       Numbers slice(int64_t begin, int64_t end) const { return {values.slice(0, begin, end)}; }
+///       void for_each_tensor(const auto& visit) { visit(values); }
+///       void for_each_tensor(const auto& visit) const { visit(values); }
+///     };
+template <typename Batch>
+concept BatchClass = std::is_class_v<Batch> &&
+    requires(const Batch& constant, Batch& batch, int64_t place, void (*look)(const torch::Tensor&),
+             void (*exchange)(torch::Tensor&)) {
+  { constant.size() } -> std::convertible_to<int64_t>;
+  { constant.slice(place, place) } -> std::convertible_to<Batch>;
+  constant.for_each_tensor(look);
+  batch.for_each_tensor(exchange);
+};
+
+template <BatchClass Batch>
+struct BatchTraits<Batch> {
+  static int64_t size(const Batch& batch) { return batch.size(); }
+  static Batch none_of(const Batch& batch) { return batch.slice(0, 0); }
+  static Batch slice(const Batch& batch, int64_t begin, int64_t end) { return batch.slice(begin, end); }
+  static Batch cat(const std::vector<Batch>& batches) requires requires { Batch::cat(batches); }
+  { return Batch::cat(batches); }
+  static Batch select(const Batch& batch, const torch::Tensor& indices) requires requires {
+    batch.select(indices);
+  }
+  { return batch.select(indices); }
+  static Batch to(const Batch& batch, torch::Device device) {
+    Batch moved = batch;
+    moved.for_each_tensor(
+        [&](torch::Tensor& tensor) { tensor = BatchTraits<torch::Tensor>::to(tensor, device); });
+    return moved;
+  }
+  template <typename Visit>
+  static void for_each_tensor(auto& batch, const Visit& visit) {
+    batch.for_each_tensor(visit);
   }
 };
 

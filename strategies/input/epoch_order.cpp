@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "lockstep/strategies/input/internal/split_mix.h"
@@ -106,7 +107,9 @@ std::vector<size_t> EpochOrder::indices(const Range& places) const {
   return indices;
 }
 
-StreamBlocks::StreamBlocks(const EpochOrderOptions& options) : options_(options) {}
+StreamBlocks::StreamBlocks(const EpochOrderOptions& options) : options_(options) {
+  options_.window = std::min(options_.window, static_cast<size_t>(std::numeric_limits<int64_t>::max()) - 1);
+}
 
 int64_t StreamBlocks::next_size() const {
   return static_cast<int64_t>(number_ == 0 ? drawn_first_block(options_) : options_.window + 1);

@@ -148,13 +148,14 @@ auto make_sharded_stream(const Fn& make, const DistributeStreamOptions& options,
     throw InvalidArgument(
         "[distribute_dataset] expected batches whose BatchTraits have cat() and select(), to shuffle them");
   auto source = std::make_shared<detail::ShardedStreamSource<Batch>>(
-      [make, seed = options.shuffle_seed, window = options.shuffle_window](const InputContext& context) {
+      [=](const InputContext& context) {
         using Draw = std::function<std::optional<Batch>()>;
         Draw draw = detail::batches_of_stream(make(context), context.batch_size);
         if constexpr (Selectable<Batch>) {
-          if (seed) {
-            const EpochOrderOptions order{
-                .seed = *seed, .epoch = context.epoch, .window = static_cast<size_t>(window)};
+          if (options.shuffle_seed) {
+            const EpochOrderOptions order{.seed = *options.shuffle_seed,
+                                          .epoch = context.epoch,
+                                          .window = static_cast<size_t>(options.shuffle_window)};
             return Draw(detail::ShuffledStream<Batch>(std::move(draw), order, context.batch_size));
           }
         }

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "lockstep/parameter_server/variables/optimizer_rule.h"
+#include "lockstep/parameter_server/variables/row_growth.h"
 #include "lockstep/runtime/cluster/resolve_cluster.h"
 #include "lockstep/runtime/gradients/gradient_step.h"
 #include "lockstep/runtime/gradients/optimizer_group.h"
@@ -182,6 +183,8 @@ void ParameterServerStrategy::on_optimizers(const std::vector<torch::optim::Opti
       if (const auto* table = table_of(variable.replicas.front())) {
         variable.initial = table->initial_values();
         variable.filter = table->row_filter();
+        if (const auto* growing = dynamic_cast<const GrowingTable*>(table))
+          variable.growth = growing->row_growth();
       }
       const auto created = variables_->add(variable, is_chief());
       variable_counts_.num_new += created.num_new;

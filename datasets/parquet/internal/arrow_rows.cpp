@@ -1,7 +1,7 @@
 #include <arrow/array/concatenate.h>
 #include <arrow/array/util.h>
 #include <arrow/chunked_array.h>
-#include <arrow/io/file.h>
+#include <arrow/io/interfaces.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
 #include <arrow/util/key_value_metadata.h>
@@ -10,82 +10,122 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <type_traits>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/files/internal/open_file.h"
+#include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
+#include "lockstep/datasets/parquet/internal/arrow_source.h"
+#include "lockstep/datasets/parquet/internal/arrow_values.h"
+#include "lockstep/datasets/parquet/internal/column_range.h"
+#include "lockstep/datasets/parquet/internal/decoded_size.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/recycling_pool.h"
 
 namespace lockstep {
 
 namespace {
 
-template <typename T>
-T value_or_throw(const std::string& place, arrow::Result<T> result) {
-  if (!result.ok()) throw DataError(place + ": " + result.status().message());
-  return std::move(result).ValueUnsafe();
-}
-
-/// Runs a function of Parquet's, some of which throw. `place` begins the message.
-template <typename Function>
-auto naming(const std::string& place, Function function) {
-  try {
-    return function();
-  } catch (const parquet::ParquetException& error) {
-    throw DataError(place + ": " + error.what());
-  }
-}
-
-void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
-  if (field.is_leaf()) leaves.push_back(field.column_index);
-  for (const auto& child : field.children) add_leaves(child, leaves);
+/// Returns where the values of a column of a supported type are stored.
+const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& field) {
+  return field.is_leaf() ? field : leaf_of(field.children.front());
 }
 
 class ArrowRows : public ParquetRows {
  public:
   explicit ArrowRows(const ParquetFileOptions& options)
-      : file_(options.path), version_(file_.version()), null_fill_(options.null_fill) {
-    if (version_.size == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
+      : source_(open_source(options.path, options.store_attempts)) {
+    if (source_->size() == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
     properties_.set_page_checksum_verification(true);
     const auto reader = open();
     choose_columns(reader->manifest(), options.columns);
-    for (int i = 0; i < metadata_->num_row_groups(); ++i)
-      rows_of_groups_.push_back(naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); }));
+    choose_null_rules(options);
+    int64_t total = 0;
+    for (int i = 0; i < metadata_->num_row_groups(); ++i) {
+      const auto rows = naming(path(), [&] { return metadata_->RowGroup(i)->num_rows(); });
+      if (rows < 0 || __builtin_add_overflow(total, rows, &total))
+        throw DataError(place_of(i), "rows", "0 or more", std::to_string(rows));
+      rows_of_groups_.push_back(rows);
+    }
   }
 
-  const std::string& path() const override { return file_.path(); }
+  const std::string& path() const override { return source_->name(); }
   const std::vector<ParquetColumn>& columns() const override { return columns_; }
   const std::vector<int64_t>& rows_of_groups() const override { return rows_of_groups_; }
 
+  int64_t decoded_bytes(int row_group) const override {
+    return naming(place_of(row_group), [&] {
+      const auto group = metadata_->RowGroup(row_group);
+      int64_t bytes = 0;
+      for (size_t i = 0; i < columns_.size(); ++i)
+        if (__builtin_add_overflow(
+                bytes,
+                lockstep::decoded_bytes(columns_[i], rows_of_groups_[static_cast<size_t>(row_group)],
+                                        *group->ColumnChunk(leaves_[i]), element_levels_[i]),
+                &bytes))
+          throw DataError(place_of(row_group) + ": it says to hold more bytes than any memory");
+      return bytes;
+    });
+  }
+
+  std::optional<ParquetRange> range_of(int row_group, const std::string& column) const override {
+    const int leaf = metadata_->schema()->ColumnIndex(column);
+    if (leaf < 0) throw DataError(path() + ": expected a column '" + column + "' of single values");
+    return naming(place_of(row_group),
+                  [&] { return column_range(*metadata_->RowGroup(row_group)->ColumnChunk(leaf)); });
+  }
+
+  std::string identity() const override {
+    const std::string bytes = metadata_->SerializeToString();
+    DataChecksum checksum;
+    checksum.add(bytes.data(), bytes.size());
+    return checksum.text();
+  }
+
   std::vector<ParquetValues> read_row_group(int row_group) const override {
-    const std::string place = path() + ": row group " + std::to_string(row_group);
-    if (file_.version() != version_) throw DataError(path() + ": the file has changed since it was opened");
+    const std::string place = place_of(row_group);
     const auto reader = open_again(place);
     const auto table =
         naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves_)); });
     std::vector<ParquetValues> values;
-    for (const ParquetColumn& column : columns_) {
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const ParquetColumn& column = columns_[i];
       const std::string of_column = place + ": column '" + column.name + "'";
       const auto chunks = table->GetColumnByName(column.name);
       const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
       if (!chunks || chunks->length() != expected)
         throw DataError(place, "column '" + column.name + "'", std::to_string(expected) + " rows",
                         std::to_string(chunks ? chunks->length() : 0));
-      const auto array = one_array(of_column, *chunks);
-      const arrow::Status status = array->ValidateFull();
-      if (!status.ok()) throw DataError(of_column + ": " + status.message());
-      values.push_back(parquet_values(of_column, column, array, null_fill_));
+      values.push_back(parquet_values(of_column, column, one_array(of_column, *chunks), null_rules_[i]));
     }
     return values;
   }
 
  private:
+  std::string place_of(int row_group) const { return path() + ": row group " + std::to_string(row_group); }
+
   using Reader = std::unique_ptr<parquet::arrow::FileReader>;
 
-  static std::shared_ptr<arrow::Array> one_array(const std::string& place,
-                                                 const arrow::ChunkedArray& chunks) {
+  template <typename T>
+  T value_or_throw(const std::string& place, arrow::Result<T> result) const {
+    if (!result.ok()) throw DataError(place + ": " + source_->explained(result.status().message()));
+    return std::move(result).ValueUnsafe();
+  }
+
+  /// Runs a function of Parquet's, some of which throw. `place` begins the message.
+  template <typename Function>
+  std::invoke_result_t<Function> naming(const std::string& place, Function function) const {
+    try {
+      return function();
+    } catch (const parquet::ParquetException& error) {
+      throw DataError(place + ": " + source_->explained(error.what()));
+    }
+  }
+
+  std::shared_ptr<arrow::Array> one_array(const std::string& place, const arrow::ChunkedArray& chunks) const {
     if (chunks.num_chunks() == 1) return chunks.chunk(0);
     if (chunks.num_chunks() == 0) return value_or_throw(place, arrow::MakeEmptyArray(chunks.type()));
     return value_or_throw(place, arrow::Concatenate(chunks.chunks()));
@@ -100,11 +140,9 @@ class ArrowRows : public ParquetRows {
   // Arrow's reader is for one thread; it costs little once the metadata is there.
   Reader open_again(const std::string& place) const {
     return naming(place, [&] {
-      auto source = value_or_throw(place, arrow::io::ReadableFile::Open(file_.duplicate()));
-      return value_or_throw(place,
-                            parquet::arrow::FileReader::Make(
-                                arrow::default_memory_pool(),
-                                parquet::ParquetFileReader::Open(std::move(source), properties_, metadata_)));
+      return value_or_throw(place, parquet::arrow::FileReader::Make(
+                                       recycling_pool(), parquet::ParquetFileReader::Open(
+                                                             source_->open(), properties_, metadata_)));
     });
   }
 
@@ -114,6 +152,15 @@ class ArrowRows : public ParquetRows {
     else if (std::set<std::string>(names.begin(), names.end()).size() != names.size())
       throw std::invalid_argument("[ParquetFile] columns: expected different names, but got one twice");
     for (const std::string& name : names) add_column(manifest, name);
+  }
+
+  void choose_null_rules(const ParquetFileOptions& options) {
+    for (const auto& own : options.column_null_fills)
+      if (std::none_of(columns_.begin(), columns_.end(),
+                       [&](const auto& column) { return column.name == own.first; }))
+        throw std::invalid_argument(
+            "[ParquetFile] column_null_fills: expected columns that are read, but got '" + own.first + "'");
+    for (const auto& column : columns_) null_rules_.push_back(null_rule(options, column));
   }
 
   void add_column(const parquet::arrow::SchemaManifest& manifest, const std::string& name) {
@@ -127,17 +174,18 @@ class ArrowRows : public ParquetRows {
     }
     if (!found) throw DataError(path(), "columns", "one named '" + name + "'", all);
     columns_.push_back(parquet_column(path(), *found->field));
-    if (null_fill_) check_null_fill(columns_.back(), *null_fill_);
-    add_leaves(*found, leaves_);
+    const auto& leaf = leaf_of(*found);
+    leaves_.push_back(leaf.column_index);
+    element_levels_.push_back(leaf.level_info.repeated_ancestor_def_level);
   }
 
-  OpenFile file_;
-  FileVersion version_;
-  std::optional<double> null_fill_;
-  parquet::ReaderProperties properties_ = parquet::default_reader_properties();
+  std::unique_ptr<const ArrowSource> source_;
+  parquet::ReaderProperties properties_{recycling_pool()};
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
-  std::vector<int> leaves_;
+  std::vector<NullRule> null_rules_;  // of each of columns_
+  std::vector<int> leaves_;           // the Parquet column of each of columns_
+  std::vector<int> element_levels_;   // of each of columns_, as decoded_bytes() takes it
   std::vector<int64_t> rows_of_groups_;
 };
 

@@ -1,14 +1,33 @@
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/parquet_row_writer.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/stored_files.h"
 
 namespace lockstep {
 
-std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options) {
+namespace {
+
+[[noreturn]] void throw_no_arrow(const std::string& name) {
   throw DataError(
-      options.path +
-      ": this Lockstep was built without Apache Arrow, which reads Parquet files. Install Arrow's C++ "
-      "libraries with Parquet, or run scripts/setup.sh, which fetches them, and build with "
+      name +
+      ": this Lockstep was built without Apache Arrow, which reads and writes Parquet files. Install "
+      "Arrow's C++ libraries with Parquet, or run scripts/setup.sh, which fetches them, and build with "
       "-DLOCKSTEP_ARROW=ON (docs/building.md)");
+}
+
+}  // namespace
+
+std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options) {
+  throw_no_arrow(is_uri(options.path) ? parse_uri(options.path).name() : options.path);
+}
+
+std::vector<std::string> stored_files(const DataUri& uri, int) {
+  throw_no_arrow(uri.name());
+}
+
+std::unique_ptr<ParquetRowWriter> write_parquet(const ParquetWriterOptions& options) {
+  throw_no_arrow(options.path);
 }
 
 }  // namespace lockstep

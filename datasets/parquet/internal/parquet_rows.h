@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,8 @@
 
 namespace lockstep {
 
-/// What ParquetFile reads with: Arrow, whose headers only its sources see. Functions are as in ParquetFile;
-/// row groups are checked to exist.
+/// The part of ParquetFile that needs Arrow, whose headers only its sources see. Functions are as in
+/// ParquetFile; row groups are checked to exist.
 class ParquetRows {
  public:
   virtual ~ParquetRows() = default;
@@ -18,6 +19,9 @@ class ParquetRows {
   virtual const std::string& path() const = 0;
   virtual const std::vector<ParquetColumn>& columns() const = 0;
   virtual const std::vector<int64_t>& rows_of_groups() const = 0;
+  virtual int64_t decoded_bytes(int row_group) const = 0;
+  virtual std::optional<ParquetRange> range_of(int row_group, const std::string& column) const = 0;
+  virtual std::string identity() const = 0;
   virtual std::vector<ParquetValues> read_row_group(int row_group) const = 0;
 };
 

@@ -86,7 +86,7 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
     }
     {
       MutexLock reading(reader_mutex_);
-      number = reader_.add_variable(added.name, first.sizes().vec(), first.scalar_type());
+      number = reader_.add_variable(added.name, first.sizes().vec(), first.scalar_type(), added.growth);
     }
     Variable variable{.number = number, .name = added.name, .is_table = added.initial.has_value()};
     for (const auto& parameter : added.replicas) {
@@ -96,7 +96,7 @@ ParameterClient::CreateSummary ServedVariables::add(const NewVariable& added, bo
     variables_.push_back(std::move(variable));
   }
   MutexLock writing(writer_mutex_);
-  writer_.add_variable(added.name, first.sizes().vec(), first.scalar_type());
+  writer_.add_variable(added.name, first.sizes().vec(), first.scalar_type(), added.growth);
   if (!creates) return {};
   if (added.initial) return writer_.create(number, *added.initial, added.rule, added.filter);
   return writer_.create(number, first.detach().cpu().contiguous(), added.rule);
@@ -230,6 +230,9 @@ TableRows ServedVariables::look_up(const ServedTable& table, const at::Tensor& i
 }
 
 at::Tensor ServedVariables::read_rows(const ServedTable& table, int64_t begin, int64_t end) {
+  if (dynamic_cast<const GrowingTable*>(&table) != nullptr)
+    throw InvalidArgument(
+        "[GrowingEmbedding] expected ids to look up, but got a range of rows, which have no order");
   ParameterClient::Wanted wanted{.rows = at::arange(begin, end)};
   {
     MutexLock lock(mutex_);

@@ -12,6 +12,7 @@
 
 #include "lockstep/parameter_server/service/parameter_client.h"
 #include "lockstep/parameter_server/variables/initial_values.h"
+#include "lockstep/parameter_server/variables/row_growth.h"
 #include "lockstep/parameter_server/variables/served_table.h"
 #include "lockstep/runtime/base/mutex.h"
 #include "lockstep/strategies/nn/table_lookups.h"
@@ -35,7 +36,8 @@ class ServedVariables : public TableReader {
     UpdateRule rule;
     /// Initial values of a table, whose parameters are only placeholders; none: the first replica's values.
     std::optional<InitialValues> initial;
-    RowFilter filter{};  ///< for a table
+    RowFilter filter{};                 ///< for a table
+    std::optional<RowGrowth> growth{};  ///< for a table that grows
   };
   /// Adds a variable; with `creates`, also puts it on the servers. All processes must add the same ones in
   /// the same order. Throws InvalidArgument if the name or a parameter was already added, and as

@@ -45,6 +45,8 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
                                  "b.txt",
                                  "--index-dir",
                                  "i",
+                                 "--parquet-memory",
+                                 "2GiB",
                                  "--train-rows",
                                  "10",
                                  "--test-rows",
@@ -103,6 +105,7 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   expected.data = {"a.txt", "day_*"};
   expected.test_data = {"b.txt"};
   expected.index_dir = "i";
+  expected.parquet_memory = "2GiB";
   expected.train_rows = 10;
   expected.test_rows = 20;
   expected.skip_bad = true;
@@ -158,6 +161,12 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(refusal({"--strategy", "parameter_server", "--backup-dir", "b", "--resume", "never"}),
               HasSubstr("--resume never: expected auto with --strategy parameter_server"));
   EXPECT_THAT(refusal({"--index-dir", "i"}), HasSubstr("expected it with a file as --data"));
+  const std::string secret = refusal({"--data", "s3://me:secret@bucket/clicks"});
+  EXPECT_THAT(secret, HasSubstr("--data: expected URIs without credentials"));
+  EXPECT_THAT(secret, testing::Not(HasSubstr("secret@")));
+  EXPECT_EQ(refusal({"--data", "s3://bucket/a@b"}), "not refused");
+  EXPECT_THAT(refusal({"--parquet-memory", "1GiB"}), HasSubstr("expected it with a file as --data"));
+  EXPECT_THAT(refusal({"--data", "a", "--parquet-memory", "much"}), HasSubstr("--parquet-memory"));
 }
 
 TEST(CtrCommandLineTest, ValuesOutOfRangeAreRefusedByName) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 
 namespace lockstep {
@@ -14,6 +15,22 @@ TEST(ParquetFileWithoutArrow, SaysWhatToInstall) {
     EXPECT_THAT(error.what(), testing::StartsWith("clicks.parquet: "));
     EXPECT_THAT(error.what(), testing::HasSubstr("without Apache Arrow"));
     EXPECT_THAT(error.what(), testing::HasSubstr("scripts/setup.sh"));
+  }
+}
+
+TEST(ParquetFileWithoutArrow, NamesStoresWithoutTheirCredentials) {
+  const std::string uri = "s3://user1:secret@bucket/clicks.parquet?region=eu-west-1";
+  for (const bool finds : {false, true}) {
+    try {
+      if (finds)
+        find_parquet_files({uri});
+      else
+        ParquetFile file({.path = uri});
+      FAIL() << "expected a DataError";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), testing::StartsWith("s3://bucket/clicks.parquet: "));
+      EXPECT_THAT(error.what(), testing::HasSubstr("without Apache Arrow"));
+    }
   }
 }
 

@@ -1,6 +1,9 @@
-// print_parquet <file> <fill or none> [column...]: prints the columns and the row groups of a Parquet file as
-// a line of JSON, for a test that compares them with another reader's. Exits with 3 on a DataError and with 2
-// on a bad argument, whose message goes to stderr.
+// print_parquet <file> <fill or none> [--empty] [--fill column=number]... [column...]: prints the columns and
+// the row groups of a Parquet file as a line of JSON, for a test that compares them with another reader's.
+// --empty reads null lists as empty ones, and --attempts <number> limits requests to stores.
+// --wait prints an empty line when the file is open, and reads a byte of the standard input before each row
+// group. Exits with 3 on a DataError and with 2 on a bad argument, whose message goes to stderr.
+// print_parquet --find <place>... prints a line for each file that the places name.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 
 namespace lockstep {
@@ -38,7 +42,8 @@ void print_numbers(const at::Tensor& tensor) {
 
 void print_column(const ParquetColumn& column, const ParquetValues& values) {
   std::cout << "{\"type\":\"" << c10::toString(values.values.scalar_type()) << "\",\"expected_type\":\""
-            << c10::toString(column.type) << "\",\"length\":" << column.length << ",\"shape\":[";
+            << c10::toString(column.type) << "\",\"unit\":\"" << column.unit
+            << "\",\"length\":" << column.length << ",\"shape\":[";
   for (int64_t i = 0; i < values.values.dim(); ++i) std::cout << (i > 0 ? "," : "") << values.values.size(i);
   std::cout << "],\"values\":";
   print_numbers(values.values);
@@ -49,23 +54,28 @@ void print_column(const ParquetColumn& column, const ParquetValues& values) {
   std::cout << '}';
 }
 
-void print_file(const ParquetFileOptions& options) {
+void print_file(const ParquetFileOptions& options, bool waits) {
   std::vector<ParquetColumn> columns;
   std::vector<std::vector<ParquetValues>> groups;
   std::vector<int64_t> rows;
+  std::vector<int64_t> bytes;
   {
     const ParquetFile file(options);
     columns = file.columns();
+    if (waits) std::cout << std::endl;
     for (int group = 0; group < file.num_row_groups(); ++group) {
+      if (waits) std::cin.get();
       groups.push_back(file.read_row_group(group));
       rows.push_back(file.num_rows(group));
+      bytes.push_back(file.decoded_bytes(group));
     }
   }
   // The tensors outlive the file that they were read from.
   std::cout.precision(17);
   std::cout << '[';
   for (size_t group = 0; group < groups.size(); ++group) {
-    std::cout << (group > 0 ? "," : "") << "{\"rows\":" << rows[group] << ",\"columns\":{";
+    std::cout << (group > 0 ? "," : "") << "{\"rows\":" << rows[group] << ",\"bytes\":" << bytes[group]
+              << ",\"columns\":{";
     for (size_t i = 0; i < columns.size(); ++i) {
       std::cout << (i > 0 ? "," : "") << '"' << columns[i].name << "\":";
       print_column(columns[i], groups[group][i]);
@@ -75,9 +85,37 @@ void print_file(const ParquetFileOptions& options) {
   std::cout << "]\n";
 }
 
-int print_or_say_why(ParquetFileOptions options) {
+int print_or_say_why(const ParquetFileOptions& options, bool waits) {
   try {
-    print_file(options);
+    print_file(options, waits);
+    return 0;
+  } catch (const DataError& error) {
+    std::cerr << error.what() << '\n';
+    return 3;
+  }
+}
+
+void add_argument(const std::string& argument, const std::string& next, int& place,
+                  ParquetFileOptions& options, bool& waits) {
+  if (argument == "--empty") {
+    options.null_lists_are_empty = true;
+  } else if (argument == "--wait") {
+    waits = true;
+  } else if (argument == "--attempts") {
+    options.store_attempts = std::stoi(next);
+    ++place;
+  } else if (argument == "--fill") {
+    const size_t equals = next.find('=');
+    options.column_null_fills[next.substr(0, equals)] = std::stod(next.substr(equals + 1));
+    ++place;
+  } else {
+    options.columns.push_back(argument);
+  }
+}
+
+int print_files(const std::vector<std::string>& places) {
+  try {
+    for (const std::string& file : find_parquet_files(places)) std::cout << file << '\n';
     return 0;
   } catch (const DataError& error) {
     std::cerr << error.what() << '\n';
@@ -86,15 +124,18 @@ int print_or_say_why(ParquetFileOptions options) {
 }
 
 int print_all(int argc, char** argv) {
+  if (argc > 1 && argv[1] == std::string("--find")) return print_files({argv + 2, argv + argc});
   if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
-  ParquetFileOptions options{.path = argv[1], .columns = {argv + 3, argv + argc}};
+  ParquetFileOptions options{.path = argv[1]};
+  bool waits = false;
   if (argv[2] != std::string("none")) options.null_fill = std::stod(argv[2]);
+  for (int i = 3; i < argc; ++i) add_argument(argv[i], i + 1 < argc ? argv[i + 1] : "", i, options, waits);
   if (!std::filesystem::is_directory(options.path) || std::filesystem::is_empty(options.path))
-    return print_or_say_why(options);
+    return print_or_say_why(options, waits);
   int code = 0;
   for (const auto& file : std::filesystem::directory_iterator(argv[1])) {
     options.path = file.path();
-    code = std::max(code, print_or_say_why(options));
+    code = std::max(code, print_or_say_why(options, waits));
   }
   return code;
 }

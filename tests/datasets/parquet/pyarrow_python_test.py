@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Compares row groups that ParquetFile reads with pyarrow's, and damages files."""
 
+import datetime
+import decimal
 import json
 import math
 import os
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 TYPES = {
     "Bool": pa.bool_(), "Char": pa.int8(), "Byte": pa.uint8(), "Short": pa.int16(), "Int": pa.int32(), "Long": pa.int64(),
     "Half": pa.float16(), "Float": pa.float32(), "Double": pa.float64()}
+BYTES = {"Bool": 1, "Char": 1, "Byte": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "Float": 4, "Double": 8}
 WIDENED = {"Int": pa.uint16(), "Long": pa.uint32()}
 ROWS = 23
 
@@ -42,6 +45,20 @@ def lists(kind, lengths):
     return [[values[(row + i) % len(values)] for i in range(length)] for row, length in enumerate(lengths)]
 
 
+def plain(values):
+    """Returns a column's values as numbers, lists of numbers and None: texts as their bytes, times as integers."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return plain(pa.chunked_array([chunk.dictionary_decode() for chunk in values.chunks]))
+    if pa.types.is_temporal(kind):
+        return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
+    if pa.types.is_decimal(kind):
+        return [x if x is None else int(x.scaleb(kind.scale)) for x in values.to_pylist()]
+    if not pa.types.is_nested(kind) and not pa.types.is_primitive(kind):
+        return [x if x is None else list(x.encode() if isinstance(x, str) else x) for x in values.to_pylist()]
+    return values.to_pylist()
+
+
 def flat(values):
     return [x for value in values for x in (flat(value) if isinstance(value, list) else [value])]
 
@@ -57,7 +74,8 @@ class ParquetFileTest(unittest.TestCase):
         self.path = pathlib.Path(folder.name, "a.parquet")
 
     def run_print(self, *columns, fill="none"):
-        return subprocess.run([os.environ["PRINT_PARQUET"], str(self.path), str(fill), *columns], capture_output=True, text=True)
+        command = [os.environ["PRINT_PARQUET"], str(self.path), str(fill), *columns]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def read(self, *columns, fill="none"):
         process = self.run_print(*columns, fill=fill)
@@ -87,6 +105,11 @@ class ParquetFileTest(unittest.TestCase):
         self.assertEqual([repr(type(y)(x)) for x, y in zip(got, expected)], [repr(x) for x in expected], name)
         self.assertEqual(len(got), len(expected), name)
 
+    def bytes_of(self, group):
+        """Returns the bytes of the tensors of a row group."""
+        columns = group["columns"].values()
+        return sum(math.prod(got["shape"]) * BYTES[got["type"]] + 8 * len(got.get("offsets", [])) for got in columns)
+
     def compare(self, groups, types):
         """Compares with what pyarrow reads from the same file."""
         file = pq.ParquetFile(self.path)
@@ -94,8 +117,9 @@ class ParquetFileTest(unittest.TestCase):
         for number, group in enumerate(groups):
             table = file.read_row_group(number)
             self.assertEqual(group["rows"], table.num_rows)
+            self.assertEqual(group["bytes"], self.bytes_of(group))
             for name, got in group["columns"].items():
-                expected = table[name].to_pylist()
+                expected = plain(table[name])
                 self.assertEqual(got["type"], types[name])
                 self.assertEqual(got["expected_type"], types[name])
                 self.expect_equal(got["values"], flat(expected), name)
@@ -158,18 +182,126 @@ class ParquetFileTest(unittest.TestCase):
         self.expect_error("null_fill", "'b'", columns=["b"], fill=2, code=2)
         self.expect_error("null_fill", "'a'", columns=["a"], fill=0.5, code=2)
 
-    def test_lists_that_are_null_are_refused(self):
-        for kind in (pa.list_(pa.int32()), pa.list_(pa.int32(), 1)):
-            pq.write_table(pa.table({"a": pa.array([[1], None], kind)}), self.path)
-            self.expect_error("row group 0", "column 'a'", "null", fill=0)
+    def test_files_may_be_named_by_a_uri(self):
+        self.path = self.path.with_name("a b%.parquet")
+        pq.write_table(pa.table({"a": [1, 2, 3]}), self.path)
+        self.assertIn("%20b%25.parquet", self.path.as_uri())
+        command = [os.environ["PRINT_PARQUET"], self.path.as_uri(), "none"]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(process.stdout), self.read())
+        for place in (self.path.as_uri(), self.path.parent.as_uri(), f"{self.path.parent.as_uri()}/*.parquet", self.path):
+            found = subprocess.run([os.environ["PRINT_PARQUET"], "--find", place, self.path], capture_output=True, text=True, check=True)
+            self.assertEqual(found.stdout, f"{self.path}\n")
+        process = subprocess.run([*command[:1], "file://host/a.parquet", "none"], capture_output=True, text=True, check=False)
+        self.assertEqual((process.returncode, process.stderr.count("file:///")), (3, 1))
+
+    def test_lists_and_binaries_of_fixed_length_that_are_null_are_refused(self):
+        for values in (pa.array([[1], None], pa.list_(pa.int32(), 1)), pa.array([b"1", None], pa.binary(1))):
+            pq.write_table(pa.table({"a": values}), self.path)
+            self.expect_error("row group 0", "column 'a'", "null", columns=["--empty"], fill=0)
 
     def test_other_types_are_refused_by_name(self):
-        for values in (pa.array(["x"]), pa.array(["x"]).dictionary_encode(), pa.array([2 ** 64 - 1], pa.uint64()), pa.array([{"x": 1}]),
-                       pa.array([[[1]]]), pa.array([b"x"])):
+        for values in (pa.array([{"x": 1}]), pa.array([[[1]]]), pa.array([["x"]]), pa.array([None], pa.null()),
+                       pa.array([decimal.Decimal(1)], pa.decimal128(19, 0)), pa.array([decimal.Decimal(1)], pa.decimal256(5, 0))):
             with self.subTest(type=str(values.type)):
                 pq.write_table(pa.table({"n": [1], "odd": values}), self.path)
                 self.expect_error("column 'odd'", str(pq.read_schema(self.path).field("odd").type))
                 self.assertEqual(self.read("n")[0]["columns"]["n"]["values"], [1])
+
+    def test_strings_and_binaries_of_any_length_are_bytes_and_offsets(self):
+        texts = ["", "click", "Zürich", "日本", "a" * 300, ""] * 4
+        data = {}
+        for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+            encoded = [text if "string" in str(kind) else text.encode() + b"\0\xff" for text in texts]
+            data[str(kind)] = pa.array(encoded, kind)
+            data[f"{kind} dictionary"] = data[str(kind)].dictionary_encode()
+        for options in ({}, {"use_dictionary": False}, {"data_page_size": 64}):
+            with self.subTest(**options):
+                pq.write_table(pa.table(data), self.path, row_group_size=9, **options)
+                self.assertTrue(pa.types.is_dictionary(pq.read_schema(self.path).field("string dictionary").type))
+                groups = self.read()
+                self.compare(groups, dict.fromkeys(data, "Byte"))
+                self.assertEqual({got["length"] for got in groups[0]["columns"].values()}, {0})
+        got = bytes(self.read("string")[0]["columns"]["string"]["values"]).decode()
+        self.assertEqual(got, "".join(texts[:9]))
+
+    def test_strings_that_are_not_utf_8_keep_their_bytes(self):
+        pq.write_table(pa.table({"a": pa.array([b"Z\xfcrich"]).view(pa.string())}), self.path)
+        self.assertEqual(bytes(self.read()[0]["columns"]["a"]["values"]), b"Z\xfcrich")
+
+    def test_binaries_of_fixed_length_are_rows_of_a_matrix(self):
+        pq.write_table(pa.table({"a": pa.array([bytes([i, 0, 255 - i]) for i in range(8)], pa.binary(3))}), self.path, row_group_size=5)
+        groups = self.read()
+        self.compare(groups, {"a": "Byte"})
+        self.assertEqual([group["columns"]["a"]["shape"] for group in groups], [[5, 3], [3, 3]])
+
+    def test_dictionaries_of_numbers_are_their_numbers(self):
+        values = pa.array([7, 5, 7, 7], pa.int32())
+        pq.write_table(pa.table({"a": values.dictionary_encode()}), self.path)
+        self.assertEqual(self.read()[0]["columns"]["a"]["values"], values.to_pylist())
+
+    def test_dates_times_and_decimals_are_integers_in_the_unit_of_the_column(self):
+        days = [datetime.date(1969, 12, 31), datetime.date(2026, 11, 29), datetime.date(1, 1, 1)]
+        data = {"days": (pa.array(days, pa.date32()), "Int")}
+        for unit in ("ms", "us", "ns"):
+            moments = [-1, 0, 1_764_000_000_123]
+            data[f"timestamp {unit}"] = (pa.array(moments, pa.timestamp(unit)), "Long")
+            data[f"zone {unit}"] = (pa.array(moments, pa.timestamp(unit, "Europe/Zurich")), "Long")
+            data[f"duration {unit}"] = (pa.array(moments, pa.duration(unit)), "Long")
+            data[f"time {unit}"] = (pa.array([0, 1, 86_399_999], pa.time32(unit) if unit == "ms" else pa.time64(unit)),
+                                    "Int" if unit == "ms" else "Long")
+            data[f"list {unit}"] = (pa.array([[0, -1], [], [7]], pa.list_(pa.timestamp(unit))), "Long")
+        for precision, scale in ((5, 2), (18, 0), (18, 18)):
+            numbers = [decimal.Decimal(sign * (10 ** precision - 1)).scaleb(-scale) for sign in (1, -1, 0)]
+            data[f"decimal 1e{-scale}"] = (pa.array(numbers, pa.decimal128(precision, scale)), "Long")
+        pq.write_table(pa.table({name: values for name, (values, _) in data.items()}), self.path, row_group_size=2)
+        groups = self.read()
+        for name, values in groups[0]["columns"].items():
+            self.assertEqual(values["unit"], name.split()[-1], name)
+        for name in [name for name in data if name.startswith("list")]:
+            self.assertEqual(flat([flat(group["columns"][name]["values"]) for group in groups]), [0, -1, 7])
+            for group in groups:
+                del group["columns"][name]
+        for group in groups:
+            group["bytes"] = self.bytes_of(group)
+        self.compare(groups, {name: kind for name, (_, kind) in data.items()})
+
+    def test_old_timestamps_of_96_bits_are_nanoseconds(self):
+        pq.write_table(pa.table({"a": pa.array([0, 1_764_000_000_123_456], pa.timestamp("us"))}), self.path, use_deprecated_int96_timestamps=True)
+        got = self.read()[0]["columns"]["a"]
+        self.assertEqual((got["values"], got["unit"]), ([0, 1_764_000_000_123_456_000], "ns"))
+
+    def test_uint64_is_read_if_int64_holds_its_values(self):
+        kind = pa.uint64()
+        pq.write_table(pa.table({"a": pa.array([0, 2 ** 63 - 1, None], kind), "b": pa.array([[1], [], [2 ** 63 - 1]], pa.list_(kind))}), self.path)
+        self.compare(self.read("b"), {"b": "Long"})
+        self.assertEqual(self.read("a", fill=-1)[0]["columns"]["a"]["values"], [0, 2 ** 63 - 1, -1])
+        pq.write_table(pa.table({"a": pa.array([0, 2 ** 63 + 5], kind)}), self.path)
+        self.expect_error("row group 0", "column 'a'", str(2 ** 63 + 5))
+
+    def test_columns_may_have_null_fills_of_their_own(self):
+        pq.write_table(pa.table({"a": [1, None], "b": [2.5, None], "c": pa.array([None, 3], pa.int8()), "d": ["x", "y"]}), self.path)
+        got = self.read("--fill", "b=0.25", "--fill", "c=-128", fill=9)[0]["columns"]
+        self.assertEqual([got[name]["values"] for name in "abc"], [[1, 9], [2.5, 0.25], [-128, 3]])
+        self.expect_error("column 'a'", "null_fill", columns=["--fill", "b=1"])
+        self.expect_error("column_null_fills", "'c'", "0.5", columns=["--fill", "c=0.5"], code=2)
+        self.expect_error("column_null_fills", "'z'", columns=["--fill", "z=1"], code=2)
+        self.expect_error("column_null_fills", "'b'", columns=["a", "--fill", "b=1"], code=2)
+        self.expect_error("column_null_fills", "'d'", "strings", columns=["--fill", "d=1"], code=2)
+
+    def test_null_lists_and_strings_may_be_read_as_empty_ones(self):
+        data = {"list": pa.array([[1, 2], None, [], [3]]), "large": pa.array([None, [1], None, [2]], pa.large_list(pa.int64())),
+                "text": ["x", None, "", "yz"], "dictionary": pa.array(["x", None, "yz", "x"]).dictionary_encode(), "binary": [None, b"a", None, b""]}
+        pq.write_table(pa.table(data), self.path)
+        for name in data:
+            self.expect_error("row group 0", f"column '{name}'", "null_lists_are_empty", columns=[name], fill=0)
+        group = self.read("--empty")[0]
+        self.assertEqual(group["bytes"], self.bytes_of(group))
+        table = pq.read_table(self.path)
+        for name, got in group["columns"].items():
+            rows = [row or [] for row in plain(table[name])]
+            self.assertEqual(got["values"], flat(rows), name)
+            self.assertEqual(got["offsets"], [sum(map(len, rows[:i])) for i in range(5)], name)
 
     def test_missing_and_repeated_columns_are_named(self):
         pq.write_table(pa.table({"a": [1], "b": [2]}), self.path)
@@ -193,6 +325,54 @@ class ParquetFileTest(unittest.TestCase):
         self.path.unlink()
         self.path.mkdir()
         self.expect_error("a folder")
+
+    def test_row_groups_without_rows_have_none(self):
+        table = pa.table({"a": [1, 2], "b": [[1.5], []], "c": ["x", "yz"], "d": pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2))})
+        with pq.ParquetWriter(self.path, table.schema) as writer:
+            for rows in (2, 0, 1):
+                writer.write_table(table.slice(0, rows))
+        groups = self.read()
+        self.assertEqual([group["rows"] for group in groups], [2, 0, 1])
+        self.compare(groups, {"a": "Long", "b": "Double", "c": "Byte", "d": "Char"})
+
+    def read_while(self, change):
+        """Reads a file of two row groups that changes after it is opened; returns the code, the output and the errors."""
+        pq.write_table(pa.table({"a": list(range(2000))}), self.path, row_group_size=1000, use_dictionary=False, compression="none")
+        command = [os.environ["PRINT_PARQUET"], str(self.path), "none", "--wait"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "\n")
+            process.stdin.write("1")
+            process.stdin.flush()
+            change(self.path)
+            output, error = process.communicate("2", timeout=60)
+        return process.returncode, output, error
+
+    def test_a_file_that_changes_while_it_is_read_is_refused(self):
+        def append(path):
+            with open(path, "ab") as file:
+                file.write(b"x")
+
+        def overwrite(path):
+            with open(path, "r+b") as file:
+                file.seek(9000)
+                file.write(b"x")
+
+        for change in (append, overwrite, lambda path: os.truncate(path, 9000), lambda path: os.truncate(path, 0)):
+            code, _, error = self.read_while(change)
+            self.assertEqual(code, 3, error)
+            self.assertTrue(error.startswith(f"{self.path}: "), error)
+            self.assertIn("changed", error)
+
+    def test_a_local_file_that_is_removed_or_replaced_is_read_to_its_end(self):
+        def replace(path):
+            other = path.with_suffix(".new")
+            pq.write_table(pa.table({"a": list(range(5))}), other)
+            other.rename(path)
+
+        for change in (os.unlink, replace):
+            code, output, error = self.read_while(change)
+            self.assertEqual(code, 0, error)
+            self.assertEqual(flat([group["columns"]["a"]["values"] for group in json.loads(output)]), list(range(2000)))
 
     def test_page_checksums_find_every_flipped_byte_of_the_values(self):
         pq.write_table(pa.table({"a": pa.array(range(200), pa.int64())}), self.path, compression="none", use_dictionary=False,

@@ -384,5 +384,59 @@ TEST(ParameterClient, GivesTheErrorOfOneServerAndUsesTheOthersOn) {
   }
 }
 
+/// Rows of ids of a table that grows, in order.
+torch::Tensor growing_rows_of(const std::vector<int64_t>& ids, int bits) {
+  std::vector<int64_t> rows;
+  for (const int64_t id : ids) rows.push_back(scattered_row(id, bits));
+  return std::get<0>(torch::sort(torch::tensor(rows, torch::kLong)));
+}
+
+TEST(ParameterClient, ATableThatGrowsHasAPartOfItsRowsAndOfItsMemoryOnEachServer) {
+  constexpr int kBits = 58;
+  constexpr int64_t kMaxBytes = 60'000;
+  Servers servers(3);
+  ParameterClient client(servers.options());
+  const RowGrowth growth{.max_bytes = kMaxBytes, .num_bits = kBits};
+  const int table = client.add_variable("t", {int64_t{1} << kBits, 2}, torch::kDouble, growth);
+  EXPECT_THAT(client.servers_of(table), ElementsAre(0, 1, 2));
+  const auto initial = NormalValues{.std = 1, .seed = 5};
+  EXPECT_EQ(client.create(table, initial, SgdRule{}).num_new, 3);
+
+  std::vector<int64_t> ids(300);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  const auto rows = growing_rows_of(ids, kBits);
+  const auto before = client.pull({{.variable = table, .rows = rows}}).front();
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    const int64_t id = id_of_scattered_row(rows[i].item<int64_t>(), kBits);
+    EXPECT_TRUE(
+        before.values[i].equal(make_values(initial, {id, id + 1}, torch::empty({0, 2}, torch::kDouble))[0]));
+  }
+  const auto gradients = torch::randn({300, 2}, torch::kDouble);
+  client.push(
+      {.closure = 0, .number = 0},
+      {{.variable = table, .rows = rows, .values = gradients, .versions = before.versions, .lr = 0.5}});
+  const auto after = client.pull({{.variable = table, .rows = rows}}).front();
+  EXPECT_TRUE(torch::allclose(after.values, before.values - 0.5 * gradients, 0, 1e-15));
+  int64_t num_rows = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto extent = servers.service(i).shard("t/part_" + std::to_string(i))->extent();
+    EXPECT_NEAR(static_cast<double>(extent.rows), 100, 40);
+    EXPECT_LE(extent.bytes, kMaxBytes / 3);
+    num_rows += extent.rows;
+  }
+  EXPECT_EQ(num_rows, 300);
+
+  // Another process with another limit is refused.
+  ParameterClient other(servers.options());
+  other.add_variable("t", {int64_t{1} << kBits, 2}, torch::kDouble, RowGrowth{2 * kMaxBytes, kBits});
+  EXPECT_THAT([&] { other.create(0, initial, SgdRule{}); },
+              ThrowsMessage<std::exception>(HasSubstr("expected a limit of 20000 bytes")));
+  EXPECT_THAT(
+      [&] {
+        client.add_variable("u", {4, 2}, torch::kDouble, RowGrowth{2, 2});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("expected memory for 3 servers, but got 2 bytes")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -160,6 +160,22 @@ TEST(ParameterRequests, WhatIsCutOffIsRefused) {
   }
 }
 
+TEST(ParameterRequests, ATableThatGrowsArrives) {
+  const CreateShard sent{
+      .shard = "t/part_1",
+      .variable = "t",
+      .rows = {5, int64_t{1} << 55},
+      .values = torch::empty({0, 4}),
+      .initial = NormalValues{.std = 2, .seed = 7},
+      .rule = AdagradRule{},
+      .filter = {},
+      .growth = RowGrowth{.max_bytes = int64_t{1} << 40, .num_bits = 55, .takes_numbered_rows = true}};
+  const auto request = decode_request(encode_request(sent));
+  const auto& got = std::get<CreateShard>(request);
+  EXPECT_EQ(got.growth, sent.growth);
+  EXPECT_EQ(got.filtered(), (FilteredRows{{}, *sent.initial, sent.rows}));
+}
+
 TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
   EXPECT_THAT([] { decode_request({.fields = {8}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("number of a request, but got 8")));
@@ -174,7 +190,7 @@ TEST(ParameterRequests, WhatIsNoRequestIsNamed) {
   EXPECT_THAT([&] { decode_request(rule); },
               ThrowsMessage<InvalidArgument>(HasSubstr("update rule, but got 3")));
   auto initial = encode_request(CreateShard{"", "", {}, torch::ones({1}), ConstantValues{}, SgdRule{}});
-  initial.fields.at(initial.fields.size() - 1 - 8 - 16) = 9;
+  initial.fields.at(initial.fields.size() - 1 - 8 - 16 - 1) = 9;
   EXPECT_THAT([&] { decode_request(initial); },
               ThrowsMessage<InvalidArgument>(HasSubstr("initial values, but got 9")));
   auto flag = encode_request(PullShards{{{"", {}}}});

@@ -147,6 +147,10 @@ class TestStorage : public ShardStorage {
     if (found->second.rows != rows) throw InvalidArgument("other rows");
     return found->second.saved;
   }
+  std::optional<ParameterShard::Saved> find_growing(const std::string& variable, const FilteredRows& filtered,
+                                                    const RowGrowth& /*growth*/) override {
+    return find(variable, filtered.rows);
+  }
   std::string source() const override { return saved_.empty() ? "" : "memory"; }
   std::string save(const std::string& folder, const std::vector<HeldShard>& shards) override {
     for (const auto& held : shards) saved_[held.variable] = {held.rows, held.shard->save()};

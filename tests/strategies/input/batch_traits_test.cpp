@@ -7,6 +7,16 @@ namespace {
 
 using NoTarget = torch::data::example::NoTarget;
 
+struct PairsOfTensors {
+  torch::Tensor a, b;
+  int64_t size() const { return a.size(0); }
+  PairsOfTensors slice(int64_t begin, int64_t end) const {
+    return {a.slice(0, begin, end), b.slice(0, begin, end)};
+  }
+  void for_each_tensor(const auto& visit) { visit(a), visit(b); }
+  void for_each_tensor(const auto& visit) const { visit(a), visit(b); }
+};
+
 TEST(BatchTraits, OfATensorCountsRowsAndKeepsTypeAndShape) {
   const auto batch = torch::ones({3, 2, 4}, torch::kByte);
   EXPECT_EQ(BatchTraits<torch::Tensor>::size(batch), 3);
@@ -76,6 +86,44 @@ TEST(BatchTraits, CutsEveryPartOfABatch) {
     for (size_t i = 0; i < cut.size(); ++i)
       EXPECT_TRUE(cut[i].equal(whole[i].index({torch::indexing::Slice(begin, end)}))) << "part " << i;
   }
+}
+
+TEST(BatchTraits, JoinsAndSelectsEveryPartOfABatch) {
+  using Batch =
+      std::tuple<Example, torch::data::Example<torch::Tensor, NoTarget>, std::vector<torch::Tensor>>;
+  static_assert(Selectable<Batch>);
+  const auto numbers = torch::arange(12).reshape({6, 2});
+  const Batch batch({numbers, numbers + 100}, {numbers + 200}, {numbers + 300, numbers + 400});
+  const auto parts = [](const Batch& of) {
+    const auto& [example, data, more] = of;
+    return std::vector{example.data, example.target, data.data, more[0], more[1]};
+  };
+  const auto whole = parts(batch);
+  const auto joined = parts(
+      BatchTraits<Batch>::cat({BatchTraits<Batch>::slice(batch, 0, 1), BatchTraits<Batch>::slice(batch, 1, 4),
+                               BatchTraits<Batch>::slice(batch, 4, 6)}));
+  const auto indices = torch::tensor({5, 0, 3, 3}, torch::kLong);
+  const auto selected = parts(BatchTraits<Batch>::select(batch, indices));
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_TRUE(joined[i].equal(whole[i])) << "part " << i;
+    EXPECT_TRUE(selected[i].equal(whole[i].index({indices}))) << "part " << i;
+  }
+  // Targets that are not there stay so.
+  const Example without(numbers, {});
+  EXPECT_FALSE(BatchTraits<Example>::cat({without, without}).target.defined());
+  EXPECT_FALSE(BatchTraits<Example>::select(without, indices).target.defined());
+}
+
+TEST(BatchTraits, OfAClassAreItsMembers) {
+  using Traits = BatchTraits<PairsOfTensors>;
+  static_assert(HasTensors<PairsOfTensors> && !Selectable<PairsOfTensors>);
+  const PairsOfTensors batch{torch::arange(5), torch::ones({5, 2})};
+  EXPECT_EQ(Traits::size(batch), 5);
+  EXPECT_EQ(Traits::none_of(batch).b.sizes(), (std::vector<int64_t>{0, 2}));
+  EXPECT_TRUE(Traits::slice(batch, 1, 4).a.equal(torch::arange(1, 4)));
+  const auto moved = Traits::to(batch, torch::kMeta);
+  EXPECT_TRUE(moved.a.is_meta() && moved.b.is_meta());
+  EXPECT_TRUE(batch.a.is_cpu());
 }
 
 TEST(BatchTraits, ASliceThatIsChangedInPlaceDoesNotDisturbTheGradientOfAnother) {

@@ -7,22 +7,42 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "lockstep/strategies/input/chunked_order.h"
 #include "lockstep/strategies/input/epoch_order.h"
 #include "lockstep/strategies/input/permutation.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
 #include "lockstep/tests/support/dataset_on_replicas.h"
 #include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/number_stream.h"
 #include "lockstep/tests/support/numbered_dataset.h"
 
 namespace lockstep {
 namespace {
+
+/// The examples of numbered_dataset() in chunks, two of which may be open. Notes which it is told of.
+struct ChunkedNumbers {
+  std::vector<size_t> sizes;
+  std::shared_ptr<std::vector<size_t>> asked = std::make_shared<std::vector<size_t>>();
+
+  std::optional<size_t> size() const { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
+  Example get_batch(c10::ArrayRef<size_t> indices) const {
+    return numbered_dataset(static_cast<int64_t>(*size())).get_batch(indices);
+  }
+  std::vector<size_t> chunk_sizes() const { return sizes; }
+  size_t max_open_chunks() const { return 2; }
+  void prefetch_chunks(const std::vector<size_t>& chunks) const {
+    asked->insert(asked->end(), chunks.begin(), chunks.end());
+  }
+};
 
 /// Example number 5 cannot be read while `damaged` is true.
 class DamagedDataset {
@@ -116,6 +136,62 @@ TEST(DistributedDataset, ShufflesWithinAWindowInTheSameOrderForEveryNumberOfRepl
       EXPECT_EQ(flat(epoch_of(batches)), Numbers(expected.begin(), expected.end()))
           << replicas << " epoch " << epoch;
     }
+  }
+}
+
+TEST(DistributedDataset, ShufflesChunksInTheSameOrderForEveryNumberOfReplicas) {
+  const std::vector<size_t> chunks{7, 0, 9, 4, 3};
+  for (const int64_t window : {0, 5}) {
+    for (int replicas = 1; replicas <= 4; ++replicas) {
+      OnReplicas strategy(replicas);
+      auto batches = strategy->distribute_dataset(
+          ChunkedNumbers{chunks}, {.global_batch_size = 5, .shuffle_seed = 11, .shuffle_window = window});
+      for (int64_t epoch = 0; epoch < 3; ++epoch) {
+        const ChunkedOrder order(
+            chunks,
+            {.seed = 11, .epoch = epoch, .window = static_cast<size_t>(window), .lanes = 2, .batch_size = 5});
+        const auto expected = order.indices({.begin = 0, .end = 23});
+        EXPECT_EQ(flat(epoch_of(batches)), Numbers(expected.begin(), expected.end()))
+            << replicas << " epoch " << epoch;
+      }
+      auto in_order = strategy->distribute_dataset(ChunkedNumbers{chunks}, {.global_batch_size = 5});
+      EXPECT_EQ(flat(epoch_of(in_order)), numbers_from(0, 23));
+    }
+  }
+}
+
+TEST(DistributedDataset, TellsADatasetInChunksWhichItNeedsNext) {
+  OnReplicas two(2);
+  const auto asked = std::make_shared<std::vector<size_t>>();
+  auto batches = two->distribute_dataset(ChunkedNumbers{{6, 6, 6, 6}, asked},
+                                         {.global_batch_size = 4, .shuffle_seed = 11, .num_workers = 1});
+  const auto order = flat(epoch_of(batches));
+  // Each lane has two chunks, and its first batch is of the one that nobody asks for.
+  std::set<size_t> expected{0, 1, 2, 3};
+  expected.erase(static_cast<size_t>(order[0]) / 6);
+  expected.erase(static_cast<size_t>(order[2]) / 6);
+  EXPECT_EQ(std::set<size_t>(asked->begin(), asked->end()), expected);
+  EXPECT_EQ(batches.describe(), "batches of 4 out of 24 examples, shuffled with seed 11 in 2 lanes");
+}
+
+TEST(DistributedDataset, AsksADatasetForExamplesOfAnEpoch) {
+  struct WithEpochs {
+    std::optional<size_t> size() const { return 5; }
+    torch::Tensor get_batch(c10::ArrayRef<size_t> indices) const { return get_batch(indices, 0); }
+    torch::Tensor get_batch(c10::ArrayRef<size_t> indices, int64_t epoch) const {
+      return torch::full({static_cast<int64_t>(indices.size())}, epoch);
+    }
+  };
+  OnReplicas two(2);
+  auto batches = two->distribute_dataset(WithEpochs(), {.global_batch_size = 3, .shuffle_seed = 1}).repeat(2);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    int64_t step = 0;
+    for (const auto& batch : batches) {
+      for (const auto& shard : batch.local_values())
+        EXPECT_TRUE(shard.eq(2 * epoch + step / 2).all().item<bool>()) << epoch << ", " << step;
+      ++step;
+    }
+    EXPECT_EQ(step, 4);
   }
 }
 

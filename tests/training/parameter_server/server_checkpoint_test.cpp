@@ -210,5 +210,45 @@ TEST(ServerCheckpointTest, AServiceAnswersFromWhatWasSaved) {
   EXPECT_EQ(pulled.at(0).version, 3U);
 }
 
+constexpr int kSavedBits = 30;
+
+HeldShard growing_table(const std::string& name, const RowRange& rows) {
+  const FilteredRows filtered{{.min_frequency = 2, .steps_to_live = 9}, NormalValues{.seed = 4}, rows};
+  const RowGrowth growth{.max_bytes = 50'000, .num_bits = kSavedBits};
+  auto shard = std::make_shared<ParameterShard>(name, torch::empty({0, 3}), AdamRule{}, filtered, growth);
+  for (uint64_t closure = 0; closure < 4; ++closure)
+    shard->push_rows(torch::arange(0, 5 + static_cast<int64_t>(closure)) * 1000,
+                     torch::randn({5 + static_cast<int64_t>(closure), 3}), {.id = {closure, 0}, .lr = 0.1});
+  return {"grown", rows, std::move(shard)};
+}
+
+TEST(ServerCheckpoint, ATableThatGrowsComesBackExactlyAndWithAnotherNumberOfServers) {
+  const TemporaryFolder folder;
+  ServerCheckpoints checkpoints(folder.path());
+  const int64_t all = int64_t{1} << kSavedBits;
+  const std::vector<std::vector<HeldShard>> servers{{growing_table("grown/part_0", {0, all / 2})},
+                                                    {growing_table("grown/part_1", {all / 2, all})}};
+  checkpoints.save(servers, 4);
+  ServerCheckpoint same({.folder = folder.path(), .server = 1, .num_servers = 2});
+  const auto own = same.take_own();
+  ASSERT_EQ(own.size(), 1U);
+  EXPECT_EQ(own[0].shard->growth(), servers[1][0].shard->growth());
+  EXPECT_EQ(own[0].shard->filtered(), servers[1][0].shard->filtered());
+  expect_equal(own[0].shard->save(), servers[1][0].shard->save());
+
+  ServerCheckpoint single({.folder = folder.path(), .server = 0, .num_servers = 1});
+  const FilteredRows whole{own[0].shard->filtered()->filter, own[0].shard->filtered()->initial, {0, all}};
+  const auto found = single.find_growing("grown", whole, *own[0].shard->growth());
+  ASSERT_TRUE(found);
+  ParameterShard united("grown", found->values, AdamRule{}, whole, own[0].shard->growth());
+  united.restore(*found);
+  EXPECT_EQ(united.extent().rows, servers[0][0].shard->extent().rows + servers[1][0].shard->extent().rows);
+  for (const auto& [variable, rows, shard] : {servers[0][0], servers[1][0]}) {
+    const auto numbers = torch::arange(0, 9) * 1000;
+    EXPECT_TRUE(united.pull_rows(numbers + rows.begin).values.equal(shard->pull_rows(numbers).values));
+  }
+  EXPECT_FALSE(single.find_growing("other", whole, *own[0].shard->growth()));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <memory>
 #include <system_error>
 
+#include "lockstep/parameter_server/shards/growing_assembly.h"
 #include "lockstep/parameter_server/shards/shard_assembly.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
@@ -53,8 +54,10 @@ std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const
                                                const std::string& source) {
   const auto rule = rule_in(described.at("rule"));
   const auto filtered = filter_in(described.at("filter"), rows);
+  const auto growth = growth_in(described);
   try {
-    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered);
+    auto shard =
+        std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered, growth);
     shard->restore(saved);
     return shard;
   } catch (const InvalidArgument& error) {
@@ -159,6 +162,20 @@ std::optional<ParameterShard::Saved> ServerCheckpoint::find(const std::string& v
   }
 }
 
+std::optional<ParameterShard::Saved> ServerCheckpoint::find_growing(const std::string& variable,
+                                                                    const FilteredRows& filtered,
+                                                                    const RowGrowth& growth) {
+  std::vector<SavedShard> parts;
+  for (const auto& entry : entries_)
+    if (entry.variable == variable) parts.push_back({entry.rows, load(entry)});
+  if (parts.empty()) return std::nullopt;
+  try {
+    return assemble_growing(parts, filtered, growth);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(path_ + ": " + variable + ": " + error.what());
+  }
+}
+
 std::string ServerCheckpoint::save(const std::string& folder, const std::vector<HeldShard>& shards) {
   if (!is_begun_checkpoint(folder))
     throw InvalidArgument("[ServerCheckpoint] expected the name of a checkpoint that was begun, but got '" +
@@ -181,6 +198,7 @@ std::string ServerCheckpoint::save(const std::string& folder, const std::vector<
     entry.add("rows", StateValue::Tuple{{rows.begin, rows.end}});
     entry.add("rule", state_of_rule(shard->rule()));
     entry.add("filter", state_of_filter(shard->filtered()));
+    if (shard->growth()) entry.add("growth", state_of_growth(*shard->growth()));
     entry.add("file", name);
     described.emplace_back(std::move(entry));
   }

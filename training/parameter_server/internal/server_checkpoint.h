@@ -38,6 +38,8 @@ class ServerCheckpoint : public ShardStorage {
   /// Returns the name of the checkpoint's folder.
   std::string source() const override;
   std::optional<ParameterShard::Saved> find(const std::string& variable, const RowRange& rows) override;
+  std::optional<ParameterShard::Saved> find_growing(const std::string& variable, const FilteredRows& filtered,
+                                                    const RowGrowth& growth) override;
   /// `folder` is the name, without its path, of a folder that CheckpointStore::begin() created. Returns the
   /// text of a CheckpointManifest that lists the written files; its `step` is the shards' largest version.
   /// Throws as ShardStorage::save().

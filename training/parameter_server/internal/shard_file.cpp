@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -189,6 +190,25 @@ std::optional<FilteredRows> filter_in(const StateView& saved, const RowRange& ro
                                  .steps_to_live = saved.at("steps_to_live").count()},
                       .initial = variant_in<InitialValues>(saved.at("initial"), kInitialNames),
                       .rows = rows};
+}
+
+StateValue::Dict state_of_growth(const RowGrowth& growth) {
+  StateValue::Dict state;
+  state.add("max_bytes", growth.max_bytes);
+  state.add("num_bits", growth.num_bits);
+  state.add("takes_numbered_rows", growth.takes_numbered_rows);
+  return state;
+}
+
+std::optional<RowGrowth> growth_in(const StateView& described) {
+  for (const auto& [key, growth] : described.entries()) {
+    if (const auto* name = std::get_if<std::string>(&key); name == nullptr || *name != "growth") continue;
+    const auto num_bits = std::min<int64_t>(growth.at("num_bits").count(), 64);
+    return RowGrowth{.max_bytes = growth.at("max_bytes").count(),
+                     .num_bits = static_cast<int>(num_bits),
+                     .takes_numbered_rows = growth.at("takes_numbered_rows").truth()};
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

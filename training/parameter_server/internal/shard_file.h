@@ -24,4 +24,8 @@ UpdateRule rule_in(const StateView& saved);
 StateValue state_of_filter(const std::optional<FilteredRows>& filtered);
 std::optional<FilteredRows> filter_in(const StateView& saved, const RowRange& rows);
 
+StateValue::Dict state_of_growth(const RowGrowth& growth);
+/// Returns the growth that the description of a shard has under "growth"; none if it has none.
+std::optional<RowGrowth> growth_in(const StateView& described);
+
 }  // namespace lockstep

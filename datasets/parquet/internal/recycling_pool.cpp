@@ -1,0 +1,118 @@
+#include "lockstep/datasets/parquet/internal/recycling_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace lockstep {
+
+namespace {
+
+/// Smaller pieces are cheap to allocate.
+constexpr int64_t kSmallest = int64_t{1} << 16;
+/// Sizes beyond are damaged metadata.
+constexpr int64_t kLargest = int64_t{1} << 62;
+/// Arrow's own alignment. Pieces of another one are not kept.
+constexpr int64_t kAlignment = 64;
+
+/// Returns the size of the piece that is allocated: one of 8 steps between powers of 2, so that columns of
+/// nearly the same size share pieces.
+int64_t size_of_piece(int64_t size) {
+  if (size < kSmallest) return size;
+  const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size))) / 8;
+  return (size + step - 1) / step * step;
+}
+
+bool is_kept(int64_t size, int64_t alignment) {
+  return size >= kSmallest && alignment <= kAlignment;
+}
+
+}  // namespace
+
+RecyclingPool::~RecyclingPool() {
+  for (const auto& [size, pieces] : idle_)
+    for (uint8_t* piece : pieces) from_->Free(piece, size, kAlignment);
+}
+
+arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t** out) {
+  if (size > kLargest) return arrow::Status::OutOfMemory("expected at most 2^62 bytes, but got ", size);
+  if (!is_kept(size, alignment)) {
+    ARROW_RETURN_NOT_OK(from_->Allocate(size, alignment, out));
+    stats_.DidAllocateBytes(size);
+    return arrow::Status::OK();
+  }
+  const int64_t piece = size_of_piece(size);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = idle_.find(piece);
+    if (found != idle_.end() && !found->second.empty()) {
+      *out = found->second.back();
+      found->second.pop_back();
+      idle_bytes_ -= piece;
+      pieces_[*out] = piece;
+      stats_.DidAllocateBytes(size);
+      return arrow::Status::OK();
+    }
+  }
+  ARROW_RETURN_NOT_OK(from_->Allocate(piece, kAlignment, out));
+  stats_.DidAllocateBytes(size);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pieces_[*out] = piece;
+  return arrow::Status::OK();
+}
+
+int64_t RecyclingPool::piece_of(uint8_t* buffer) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = pieces_.find(buffer);
+  return found == pieces_.end() ? 0 : found->second;
+}
+
+arrow::Status RecyclingPool::Reallocate(int64_t old_size, int64_t new_size, int64_t alignment,
+                                        uint8_t** ptr) {
+  // Arrow's readers shrink what they have allocated for the most that there may be, so pieces that are much
+  // too large must not stay.
+  const int64_t piece = piece_of(*ptr);
+  if (piece > 0 && is_kept(new_size, alignment) && size_of_piece(new_size) == piece) {
+    stats_.DidReallocateBytes(old_size, new_size);
+    return arrow::Status::OK();
+  }
+  uint8_t* moved = nullptr;
+  ARROW_RETURN_NOT_OK(Allocate(new_size, alignment, &moved));
+  if (const int64_t kept = std::min(old_size, new_size); kept > 0)
+    std::memcpy(moved, *ptr, static_cast<size_t>(kept));
+  Free(*ptr, old_size, alignment);
+  *ptr = moved;
+  return arrow::Status::OK();
+}
+
+void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
+  stats_.DidFreeBytes(size);
+  int64_t piece = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = pieces_.find(buffer);
+    if (found != pieces_.end()) {
+      piece = found->second;
+      pieces_.erase(found);
+      if (idle_bytes_ + piece <= most_idle_) {
+        idle_[piece].push_back(buffer);
+        idle_bytes_ += piece;
+        return;
+      }
+    }
+  }
+  from_->Free(buffer, piece > 0 ? piece : size, piece > 0 ? kAlignment : alignment);
+}
+
+int64_t RecyclingPool::idle_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return idle_bytes_;
+}
+
+arrow::MemoryPool* recycling_pool() {
+  // Never destroyed: tensors may outlive static objects.
+  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), int64_t{64} << 20);
+  return pool;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+#include "lockstep/datasets/parquet/internal/row_group_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+RowGroupCache::RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode)
+    : groups_(std::move(groups)), limit_(limit), decode_(std::move(decode)) {}
+
+RowGroupCache::~RowGroupCache() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  if (ahead_.joinable()) ahead_.join();
+}
+
+/// Returns whether others were used so often since that nobody can be in the midst of this one. Processes
+/// that need only a part of a row group's rows never use all of them.
+bool RowGroupCache::is_stale(const Entry& entry) const {
+  return entry.last_use + 4 * (entries_.size() + 1) < uses_;
+}
+
+/// Gives up row groups until `bytes` more fit. Returns false if they do not.
+bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
+  while (bytes_ + bytes > limit_) {
+    auto oldest = entries_.end();
+    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+      const Entry& entry = it->second;
+      if (!entry.values || entry.values.use_count() > 1) continue;  // a caller holds it
+      if (only_finished && entry.rows_left > 0 && !is_stale(entry)) continue;
+      const auto rank = [](const Entry& of) { return std::pair(of.rows_left > 0, of.last_use); };
+      if (oldest == entries_.end() || rank(entry) < rank(oldest->second)) oldest = it;
+    }
+    if (oldest == entries_.end()) return false;
+    bytes_ -= groups_[oldest->first].bytes;
+    entries_.erase(oldest);
+  }
+  return true;
+}
+
+/// Decodes a row group for which there is room, without the lock.
+void RowGroupCache::decode(size_t group, std::unique_lock<std::mutex>& lock) {
+  Entry& entry = entries_[group];  // stays where it is while others come and go
+  entry.rows_left = groups_[group].rows;
+  entry.last_use = ++uses_;
+  bytes_ += groups_[group].bytes;
+  peak_bytes_ = std::max(peak_bytes_, bytes_);
+  ++num_decoded_;
+  lock.unlock();
+  std::shared_ptr<const Values> values;
+  try {
+    values = std::make_shared<const Values>(decode_(group));
+  } catch (...) {
+    lock.lock();
+    entries_.erase(group);
+    bytes_ -= groups_[group].bytes;
+    changed_.notify_all();
+    throw;
+  }
+  lock.lock();
+  entry.values = std::move(values);
+  changed_.notify_all();
+}
+
+std::shared_ptr<const RowGroupCache::Values> RowGroupCache::get(size_t group, int64_t rows) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    const auto found = entries_.find(group);
+    if (found == entries_.end()) {
+      if (make_room(groups_[group].bytes, /*only_finished=*/false)) {
+        std::erase(wanted_, group);
+        decode(group, lock);
+        continue;
+      }
+    } else if (Entry& entry = found->second; entry.values) {
+      if (entry.rows_left <= 0) entry.rows_left = groups_[group].rows;  // the next epoch
+      entry.rows_left -= rows;
+      entry.last_use = ++uses_;
+      // The deleter tells those who wait for room: letting go of it changes nothing that they could see else.
+      return {entry.values.get(), [this, held = entry.values](const Values*) mutable {
+                held.reset();
+                const std::lock_guard<std::mutex> letting_go(mutex_);
+                changed_.notify_all();
+              }};
+    }
+    changed_.wait(lock);
+  }
+}
+
+void RowGroupCache::prefetch(const std::vector<size_t>& groups) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bool is_new = false;
+  for (const size_t group : groups) {
+    if (entries_.count(group) || std::find(wanted_.begin(), wanted_.end(), group) != wanted_.end()) continue;
+    wanted_.push_back(group);
+    is_new = true;
+  }
+  if (!is_new) return;
+  if (!ahead_.joinable()) ahead_ = std::thread([this] { work_ahead(); });
+  changed_.notify_all();
+}
+
+void RowGroupCache::work_ahead() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!is_ending_) {
+    const auto next = wanted_.begin();
+    if (next == wanted_.end()) {
+      changed_.wait(lock);
+    } else if (entries_.count(*next)) {
+      wanted_.erase(next);
+    } else if (make_room(groups_[*next].bytes, /*only_finished=*/true)) {
+      const size_t group = *next;
+      wanted_.erase(next);
+      try {
+        decode(group, lock);
+      } catch (const std::exception&) {
+        // get() decodes it again, and throws.
+      }
+    } else {
+      changed_.wait(lock);
+    }
+  }
+}
+
+int64_t RowGroupCache::peak_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return peak_bytes_;
+}
+
+int64_t RowGroupCache::num_decoded() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return num_decoded_;
+}
+
+}  // namespace lockstep

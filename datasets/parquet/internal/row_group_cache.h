@@ -1,0 +1,83 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lockstep/datasets/parquet/parquet_file.h"
+
+namespace lockstep {
+
+/// Decoded row groups within a memory limit. Row groups of which every row was used are given up first, then
+/// those that were not used for longest. Thread-safe.
+///
+/// Example:
+///
+///     RowGroupCache cache({{.bytes = 8'000, .rows = 1'000}}, limit, [&](size_t group) { return read(group);
+///     }); const auto group = cache.get(0, /*rows=*/64);
+class RowGroupCache {
+ public:
+  using Values = std::vector<ParquetValues>;
+  using Decode = std::function<Values(size_t group)>;
+  struct Group {
+    int64_t bytes = 0;  ///< decoded, at most the limit
+    int64_t rows = 0;
+  };
+
+  /// `limit` is in bytes. `decode` is called by several threads at the same time.
+  RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode);
+  /// Blocks until a row group that is being decoded ahead is done.
+  ~RowGroupCache();
+  RowGroupCache(const RowGroupCache&) = delete;
+  RowGroupCache& operator=(const RowGroupCache&) = delete;
+
+  /// Returns a row group, of which the caller then uses `rows` rows. Decodes it in the caller's thread, or
+  /// waits for the thread that does. Blocks while others hold so many row groups that it does not fit; a
+  /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
+  std::shared_ptr<const Values> get(size_t group, int64_t rows);
+
+  /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or
+  /// that were not used for long, make it. Errors are left to get(). Does not block.
+  void prefetch(const std::vector<size_t>& groups);
+
+  /// Returns the most bytes that row groups have had at the same time.
+  int64_t peak_bytes() const;
+  /// Returns how often a row group was decoded.
+  int64_t num_decoded() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Values> values;  // null while it is decoded
+    int64_t rows_left = 0;
+    uint64_t last_use = 0;
+  };
+  using Entries = std::map<size_t, Entry>;
+
+  bool is_stale(const Entry& entry) const;
+  bool make_room(int64_t bytes, bool only_finished);
+  void decode(size_t group, std::unique_lock<std::mutex>& lock);
+  void work_ahead();
+
+  const std::vector<Group> groups_;
+  const int64_t limit_;
+  const Decode decode_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  Entries entries_;
+  int64_t bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+  int64_t num_decoded_ = 0;
+  uint64_t uses_ = 0;
+  std::deque<size_t> wanted_;
+  bool is_ending_ = false;
+  std::thread ahead_;  // started by the first prefetch()
+};
+
+}  // namespace lockstep

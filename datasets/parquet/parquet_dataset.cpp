@@ -1,0 +1,328 @@
+#include "lockstep/datasets/parquet/parquet_dataset.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+
+#include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/data_checksum.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/parquet/internal/row_gatherer.h"
+#include "lockstep/datasets/parquet/internal/row_group_cache.h"
+#include "lockstep/datasets/tensors/tensor_dataset.h"
+
+namespace lockstep {
+
+/// The part of a ParquetDataset that copies share.
+struct ParquetState {
+  struct Group {
+    size_t file = 0;
+    int row_group = 0;
+  };
+
+  std::vector<std::string> paths;
+  std::vector<ParquetFile> files;
+  std::vector<Group> groups;      // that are not left out
+  std::vector<size_t> firsts{0};  // the number of each group's first row, and of all rows
+  int64_t skipped_groups = 0;
+  int64_t skipped_rows = 0;
+  size_t lanes = 1;
+  std::string null_rules;
+  std::unique_ptr<RowGroupCache> cache;
+
+  size_t group_of(size_t index) const {
+    return static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) - 1;
+  }
+};
+
+namespace {
+
+constexpr int64_t kMostLanes = 16;
+constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
+
+std::string text_of(const ParquetColumn& column) {
+  const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
+  switch (column.shape) {
+    case ParquetShape::kNumber:
+      return type;
+    case ParquetShape::kFixedList:
+      return "lists of " + std::to_string(column.length) + " " + type;
+    case ParquetShape::kList:
+      return "lists of " + type;
+    default:
+      return "strings or binaries";
+  }
+}
+
+void check_columns(const ParquetFile& file, const ParquetFile& first) {
+  for (size_t i = 0; i < first.columns().size(); ++i) {
+    const ParquetColumn& expected = first.columns()[i];
+    const ParquetColumn& column = file.columns()[i];
+    if (column == expected) continue;
+    throw DataError(file.path(), "column '" + expected.name + "'",
+                    text_of(expected) + " as in " + first.path(), text_of(column));
+  }
+}
+
+/// Throws if the file has a column that the first one does not have.
+void check_no_more_columns(const std::string& path, const ParquetFile& first,
+                           const ParquetDatasetOptions& options) {
+  const ParquetFile file({.path = path, .store_attempts = options.store_attempts});
+  for (const ParquetColumn& column : file.columns()) {
+    const auto is_it = [&](const ParquetColumn& of_first) { return of_first.name == column.name; };
+    if (std::none_of(first.columns().begin(), first.columns().end(), is_it))
+      throw DataError(file.path() + ": column '" + column.name + "' is not in " + first.path() +
+                      "; name the columns to read");
+  }
+}
+
+std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
+                                    const ParquetDatasetOptions& options) {
+  std::vector<ParquetFile> files;
+  std::vector<std::string> columns = options.columns;
+  for (const std::string& path : paths) {
+    if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front(), options);
+    files.emplace_back(ParquetFileOptions{.path = path,
+                                          .columns = columns,
+                                          .null_fill = options.null_fill,
+                                          .column_null_fills = options.column_null_fills,
+                                          .null_lists_are_empty = options.null_lists_are_empty,
+                                          .store_attempts = options.store_attempts});
+    if (columns.empty())
+      for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
+    check_columns(files.back(), files.front());
+  }
+  return files;
+}
+
+/// Returns whether a row group may have a row with values in all ranges.
+bool may_have(const ParquetFile& file, int row_group, const std::map<std::string, ParquetRange>& ranges) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const auto& named) {
+    const auto range = file.range_of(row_group, named.first);
+    return !range || (range->least <= named.second.most && range->most >= named.second.least);
+  });
+}
+
+DataError too_large(const ParquetFile& file, int row_group, int64_t bytes, int64_t limit) {
+  return DataError(file.path() + ": row group " + std::to_string(row_group) + ": expected at most " +
+                   std::to_string(limit) + " bytes, the memory limit, but got " + std::to_string(bytes) +
+                   "; raise the limit, or write smaller row groups");
+}
+
+/// Throws DataError if a decoded row group does not fit: the metadata may have said less.
+void check_size(const ParquetFile& file, int row_group, const std::vector<ParquetValues>& values,
+                int64_t limit) {
+  int64_t bytes = 0;
+  for (const ParquetValues& column : values)
+    bytes += static_cast<int64_t>(column.values.nbytes()) +
+             (column.offsets.defined() ? static_cast<int64_t>(column.offsets.nbytes()) : 0);
+  if (bytes > limit) throw too_large(file, row_group, bytes, limit);
+}
+
+/// Returns the bytes of a row group, or nothing if it has no row that is wanted. Throws DataError if it
+/// cannot be used.
+std::optional<int64_t> bytes_of(const ParquetFile& file, int row_group,
+                                const ParquetDatasetOptions& options) {
+  if (!may_have(file, row_group, options.row_groups_with)) return std::nullopt;
+  const int64_t bytes = file.decoded_bytes(row_group);
+  if (bytes > options.memory_limit) throw too_large(file, row_group, bytes, options.memory_limit);
+  if (options.skips_unreadable)
+    check_size(file, row_group, file.read_row_group(row_group), options.memory_limit);
+  return bytes;
+}
+
+std::string text_of_null_rules(const ParquetDatasetOptions& options) {
+  std::string text = options.null_lists_are_empty ? "lists" : "";
+  if (options.null_fill) text += " " + std::to_string(*options.null_fill);
+  for (const auto& [name, fill] : options.column_null_fills) text += " " + name + " " + std::to_string(fill);
+  return text;
+}
+
+/// Returns the values of no rows.
+std::vector<ParquetValues> nothing_of(const std::vector<ParquetColumn>& columns) {
+  std::vector<ParquetValues> values;
+  for (const ParquetColumn& column : columns) {
+    const bool has_offsets = column.shape == ParquetShape::kList || column.shape == ParquetShape::kBytes;
+    const std::vector<int64_t> shape = column.shape == ParquetShape::kFixedList
+                                           ? std::vector<int64_t>{0, column.length}
+                                           : std::vector<int64_t>{0};
+    values.push_back({.values = at::empty(shape, column.type),
+                      .offsets = has_offsets ? at::zeros({1}, at::kLong) : at::Tensor()});
+  }
+  return values;
+}
+
+}  // namespace
+
+bool are_parquet_files(const std::vector<std::string>& paths) {
+  std::string parquet, other;
+  for (const std::string& path : find_parquet_files(paths)) {
+    const std::string name = is_uri(path) ? parse_uri(path).name() : path;
+    (name.ends_with(".parquet") || name.ends_with(".pq") ? parquet : other) = name;
+  }
+  if (!parquet.empty() && !other.empty())
+    throw DataError(other + ": expected Parquet files alone, as " + parquet + " is one");
+  return !parquet.empty();
+}
+
+ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
+    : state_(std::make_shared<ParquetState>()) {
+  if (options.memory_limit < 1)
+    throw std::invalid_argument("[ParquetDataset] memory_limit: expected 1 or more bytes, but got " +
+                                std::to_string(options.memory_limit));
+  if (options.lanes < 0)
+    throw std::invalid_argument("[ParquetDataset] lanes: expected 0 or more, but got " +
+                                std::to_string(options.lanes));
+  ParquetState& state = *state_;
+  const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
+  if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
+  state.files = open_files(paths, options);
+  state.null_rules = text_of_null_rules(options);
+  for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
+  std::vector<RowGroupCache::Group> sizes;
+  int64_t largest = 1;
+  for (size_t i = 0; i < state.files.size(); ++i) {
+    const ParquetFile& file = state.files[i];
+    for (int group = 0; group < file.num_row_groups(); ++group) {
+      if (file.num_rows(group) == 0) continue;
+      std::optional<int64_t> bytes;
+      try {
+        bytes = bytes_of(file, group, options);
+      } catch (const DataError& error) {
+        if (!options.skips_unreadable) throw;
+        ++state.skipped_groups;
+        state.skipped_rows += file.num_rows(group);
+        if (options.on_message)
+          options.on_message("left out " + std::to_string(file.num_rows(group)) + " rows: " + error.what());
+      }
+      if (!bytes) continue;
+      state.groups.push_back({.file = i, .row_group = group});
+      state.firsts.push_back(state.firsts.back() + static_cast<size_t>(file.num_rows(group)));
+      sizes.push_back({.bytes = *bytes, .rows = file.num_rows(group)});
+      largest = std::max(largest, sizes.back().bytes);
+    }
+  }
+  if (sizes.empty() && !options.row_groups_with.empty() && state.skipped_groups == 0)
+    throw DataError(state.paths.front() +
+                    ": expected rows in the ranges of row_groups_with, but no row group of " +
+                    std::to_string(state.paths.size()) + " files has any");
+  // The other half is for the row groups that lanes come to next. The first batch waits until a row group of
+  // each lane is decoded.
+  const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
+  state.lanes = static_cast<size_t>(
+      options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
+  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit,
+                                                [&state, limit = options.memory_limit](size_t group) {
+                                                  const ParquetState::Group& of = state.groups[group];
+                                                  const ParquetFile& file = state.files[of.file];
+                                                  auto values = file.read_row_group(of.row_group);
+                                                  check_size(file, of.row_group, values, limit);
+                                                  return values;
+                                                });
+}
+
+std::optional<size_t> ParquetDataset::size() const {
+  return state_->firsts.back();
+}
+
+ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
+  const ParquetState& state = *state_;
+  check_indices(indices, state.firsts.back(), "ParquetDataset");
+  struct Wanted {
+    std::vector<int64_t> rows;
+    std::vector<int64_t> places;
+  };
+  std::map<size_t, Wanted> groups;
+  Wanted* wanted = nullptr;
+  size_t begin = 0, end = 0;  // of the group that the last index was in
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] < begin || indices[i] >= end) {
+      const size_t group = state.group_of(indices[i]);
+      begin = state.firsts[group];
+      end = state.firsts[group + 1];
+      wanted = &groups[group];
+    }
+    wanted->rows.push_back(static_cast<int64_t>(indices[i] - begin));
+    wanted->places.push_back(static_cast<int64_t>(i));
+  }
+  if (groups.empty()) return {nothing_of(columns())};
+  RowGatherer gatherer(static_cast<int64_t>(indices.size()));
+  for (const auto& [group, of_group] : groups) {
+    const auto values = state.cache->get(group, static_cast<int64_t>(of_group.rows.size()));
+    gatherer.add(*values, of_group.rows, of_group.places);
+  }
+  return {gatherer.finish()};
+}
+
+std::string ParquetDataset::identity() const {
+  DataChecksum checksum;
+  std::string columns;
+  for (const ParquetColumn& column : this->columns())
+    columns += (columns.empty() ? "" : ", ") + column.name + " (" + text_of(column) + ")";
+  for (const ParquetState::Group& group : state_->groups) {
+    const int64_t place[] = {static_cast<int64_t>(group.file), group.row_group};
+    checksum.add(place, sizeof place);
+  }
+  checksum.add(state_->null_rules.data(), state_->null_rules.size());
+  for (const ParquetFile& file : state_->files) {
+    const std::string of_file = file.identity();
+    checksum.add(of_file.data(), of_file.size());
+  }
+  return "Parquet files of " + std::to_string(state_->firsts.back()) + " rows in " +
+         std::to_string(state_->groups.size()) + " row groups (checksum of their metadata " +
+         checksum.text() + "): " + columns;
+}
+
+const std::vector<ParquetColumn>& ParquetDataset::columns() const {
+  return state_->files.front().columns();
+}
+
+const std::vector<std::string>& ParquetDataset::paths() const {
+  return state_->paths;
+}
+
+ParquetPlace ParquetDataset::place_of(size_t index) const {
+  check_indices({index}, state_->firsts.back(), "ParquetDataset");
+  const size_t group = state_->group_of(index);
+  const ParquetState::Group& of = state_->groups[group];
+  return {.path = state_->files[of.file].path(),
+          .row_group = of.row_group,
+          .row = static_cast<int64_t>(index - state_->firsts[group])};
+}
+
+int64_t ParquetDataset::num_skipped_row_groups() const {
+  return state_->skipped_groups;
+}
+
+int64_t ParquetDataset::num_skipped_rows() const {
+  return state_->skipped_rows;
+}
+
+int64_t ParquetDataset::peak_memory() const {
+  return state_->cache->peak_bytes();
+}
+
+int64_t ParquetDataset::num_decoded_row_groups() const {
+  return state_->cache->num_decoded();
+}
+
+std::vector<size_t> ParquetDataset::chunk_sizes() const {
+  std::vector<size_t> sizes(state_->groups.size());
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = state_->firsts[i + 1] - state_->firsts[i];
+  return sizes;
+}
+
+size_t ParquetDataset::max_open_chunks() const {
+  return state_->lanes;
+}
+
+void ParquetDataset::prefetch_chunks(const std::vector<size_t>& chunks) const {
+  state_->cache->prefetch(chunks);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parameter_server/shards/row_admission.h"
+#include "lockstep/parameter_server/shards/row_count_sketch.h"
+#include "lockstep/parameter_server/shards/row_store.h"
+#include "lockstep/parameter_server/shards/shard_optimizer.h"
+#include "lockstep/parameter_server/variables/row_growth.h"
+
+namespace lockstep {
+
+/// Values and optimizer state of the rows of a shard of a table that grows. A row is made by the update in
+/// which its id occurs for the `min_frequency`-th time, and until then shows its initial values. It is
+/// removed after `steps_to_live` updates without it, or when the memory limit has no room for a new row and
+/// it is the row that no update used for longest. If one update has more new rows than fit, the last ones by
+/// number are not made.
+///
+/// Which rows there are, and their values, depends on nothing but the sequence of updates. Not thread-safe.
+class GrowingRows {
+ public:
+  /// `like` gives the shape and dtype of a row, as for make_values(). Throws InvalidArgument for numbers out
+  /// of range, and for a limit that has no room for a row.
+  GrowingRows(const FilteredRows& filtered, const RowGrowth& growth, const at::Tensor& like,
+              const UpdateRule& rule);
+
+  const RowGrowth& growth() const { return growth_; }
+  /// Returns a copy of these rows, numbered within the shard.
+  at::Tensor read(std::span<const int64_t> rows) const;
+
+  /// Makes update number `update` (1 or more) of these rows; see ShardOptimizer::step_rows(). `shared` has
+  /// the count of steps. Throws as ShardOptimizer::step_rows() does; nothing is changed then.
+  void step(ShardOptimizer& shared, const at::Tensor& rows, const at::Tensor& gradients, double lr,
+            uint64_t update);
+
+  int64_t size() const { return store_->size(); }
+  /// Returns the bytes of all memory that the limit counts.
+  int64_t bytes() const { return store_->bytes() + (sketch_ ? sketch_->bytes() : 0); }
+
+  /// Rows and what belongs to each, the row unused for longest first.
+  struct Saved {
+    at::Tensor values;
+    /// The optimizer's state by name; then "rows", numbers within the table, "row_last_update" and, with a
+    /// minimum frequency, "row_counts", those of a RowCountSketch.
+    std::vector<std::pair<std::string, at::Tensor>> state;
+  };
+  Saved save() const;
+  /// Throws InvalidArgument naming the first part that save() cannot have returned, for rows that are not in
+  /// the shard and for updates after `update`; nothing is changed then. If the limit has become smaller, the
+  /// rows unused for longest are left out.
+  void restore(const Saved& saved, uint64_t update);
+
+ private:
+  /// The tensors of a batch of rows that make up a record: values, and state by row.
+  static std::vector<at::Tensor> parts_of(const ShardOptimizer& batch);
+  std::vector<std::byte> empty_record() const;
+  at::Tensor initial_row(int64_t row) const;
+  bool admits(int64_t row);
+
+  const FilteredRows filtered_;
+  const RowGrowth growth_;
+  const at::Tensor like_;
+  const UpdateRule rule_;
+  std::vector<std::string> state_names_;  // of the state by row
+  int64_t row_bytes_;                     // of one of a record's parts
+  std::unique_ptr<RowStore> store_;
+  std::optional<RowCountSketch> sketch_;
+};
+
+}  // namespace lockstep

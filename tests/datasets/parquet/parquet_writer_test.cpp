@@ -1,0 +1,154 @@
+#include "lockstep/datasets/parquet/parquet_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "lockstep/tests/datasets/parquet/parquet_files.h"
+#include "lockstep/tests/support/message_of.h"
+#include "lockstep/tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+TEST(ParquetWriter, WritesWhatParquetFileReads) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.parquet");
+  for (const std::string compression : {"none", "snappy", "gzip", "lz4", "zstd"}) {
+    ParquetWriter writer(
+        {.path = path, .columns = numbered_columns(), .rows_per_group = 12, .compression = compression});
+    for (const auto& [first, count] :
+         {std::pair{0, 5}, std::pair{5, 0}, std::pair{5, 30}, std::pair{35, 1}}) {
+      auto rows = numbered_rows(first, count);
+      writer.append(rows);
+      for (ParquetValues& column : rows) column.values.fill_(99);  // the caller's again
+    }
+    EXPECT_FALSE(std::filesystem::exists(path));
+    writer.close();
+    const ParquetFile file({.path = path});
+    EXPECT_EQ(file.columns(), numbered_columns());
+    ASSERT_EQ(file.num_row_groups(), 3);
+    for (int group = 0; group < 3; ++group) {
+      const auto read = file.read_row_group(group);
+      const auto written = numbered_rows(12 * group, 12);
+      for (size_t column = 0; column < written.size(); ++column) {
+        EXPECT_TRUE(read[column].values.equal(written[column].values))
+            << compression << ", column " << column;
+        ASSERT_EQ(read[column].offsets.defined(), written[column].offsets.defined());
+        if (written[column].offsets.defined()) {
+          EXPECT_TRUE(read[column].offsets.equal(written[column].offsets));
+        }
+      }
+    }
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(ParquetWriter, WritesAllTypesOfNumbersAndStrings) {
+  const TemporaryFolder folder;
+  std::vector<ParquetColumn> columns;
+  std::vector<ParquetValues> values;
+  for (const auto type : {at::kBool, at::kChar, at::kByte, at::kShort, at::kInt, at::kLong, at::kHalf,
+                          at::kFloat, at::kDouble}) {
+    columns.push_back({.name = c10::toString(type), .type = type});
+    values.push_back(
+        {.values = at::arange(20).remainder(7).sub(type == at::kByte || type == at::kBool ? 0 : 3).to(type),
+         .offsets = {}});
+  }
+  columns.push_back({.name = "text", .shape = ParquetShape::kBytes, .length = 0, .type = at::kByte});
+  values.push_back({.values = at::arange(190).to(at::kByte), .offsets = at::arange(20).cumsum(0)});
+  values.back().offsets = at::cat({at::zeros({1}, at::kLong), values.back().offsets});
+  ParquetWriter writer({.path = folder.file("types.parquet"), .columns = columns});
+  writer.append(values);
+  writer.close();
+  const ParquetFile file({.path = folder.file("types.parquet")});
+  EXPECT_EQ(file.columns(), columns);
+  const auto read = file.read_row_group(0);
+  for (size_t i = 0; i < columns.size(); ++i) {
+    EXPECT_TRUE(read[i].values.equal(values[i].values)) << columns[i].name;
+  }
+  EXPECT_TRUE(read.back().offsets.equal(values.back().offsets));
+}
+
+TEST(ParquetWriter, WritesANumberAsNull) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("nulls.parquet");
+  const at::Tensor numbers = at::tensor({-1, 4, -1, 0, 7}, at::kLong);
+  ParquetWriter writer({.path = path, .columns = {{.name = "x", .type = at::kLong}}, .null_value = -1});
+  writer.append({{.values = numbers, .offsets = {}}});
+  writer.close();
+  EXPECT_THAT(message_of<std::exception>([&] { ParquetFile({.path = path}).read_row_group(0); }),
+              HasSubstr("expected no nulls, but got 2"));
+  EXPECT_TRUE(ParquetFile({.path = path, .null_fill = -1}).read_row_group(0)[0].values.equal(numbers));
+  EXPECT_TRUE(ParquetFile({.path = path, .null_fill = 5})
+                  .read_row_group(0)[0]
+                  .values.equal(at::tensor({5, 4, 5, 0, 7}, at::kLong)));
+}
+
+TEST(ParquetWriter, TellsANullFromItsNeighbours) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("nulls.parquet");
+  const at::Tensor numbers = at::tensor({999'999'999, 1'000'000'000, 7}, at::kInt);
+  ParquetWriter writer({.path = path,
+                        .columns = {{.name = "x", .type = at::kInt}, {.name = "small", .type = at::kChar}},
+                        .null_value = 999'999'999});
+  writer.append({{.values = numbers, .offsets = {}}, {.values = at::zeros({3}, at::kChar), .offsets = {}}});
+  writer.close();
+  const auto read = ParquetFile({.path = path, .column_null_fills = {{"x", -5}}}).read_row_group(0);
+  EXPECT_TRUE(read[0].values.equal(at::tensor({-5, 1'000'000'000, 7}, at::kInt)));
+}
+
+TEST(ParquetWriter, WritesRowGroupsOfTheSizeThatIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.parquet");
+  constexpr int64_t kRows = int64_t{3} << 20;
+  ParquetWriter writer(
+      {.path = path, .columns = {{.name = "x", .type = at::kChar}}, .rows_per_group = kRows});
+  writer.append({{.values = at::zeros({kRows + 1}, at::kChar), .offsets = {}}});
+  writer.close();
+  const ParquetFile file({.path = path});
+  ASSERT_EQ(file.num_row_groups(), 2);
+  EXPECT_EQ(file.num_rows(0), kRows);
+}
+
+TEST(ParquetWriter, RefusesOtherValuesThanItsColumnsHave) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.parquet");
+  {
+    ParquetWriter writer({.path = path, .columns = numbered_columns()});
+    const auto refusal = [&](size_t column, const ParquetValues& values) {
+      auto rows = numbered_rows(0, 4);
+      rows[column] = values;
+      return message_of<std::invalid_argument>([&] { writer.append(rows); });
+    };
+    EXPECT_THAT(refusal(0, {.values = at::zeros({4}), .offsets = {}}),
+                HasSubstr("column 'number': expected Long, but got Float"));
+    EXPECT_THAT(refusal(0, {.values = at::zeros({3}, at::kLong), .offsets = {}}),
+                HasSubstr("column 'halves': expected 3 rows, but got 4"));
+    EXPECT_THAT(refusal(1, {.values = at::zeros({4, 3}), .offsets = {}}),
+                HasSubstr("column 'halves': expected [rows, 2] values, but got [4, 3]"));
+    EXPECT_THAT(refusal(2, {.values = at::zeros({4}, at::kInt), .offsets = {}}),
+                HasSubstr("column 'bag': expected offsets, but got none"));
+    for (const auto& offsets : {std::vector<int64_t>{0, 1, 2, 3, 5}, {0, 3, 2, 3, 4}, {-1, 1, 2, 3, 4}})
+      EXPECT_THAT(refusal(2, {.values = at::zeros({4}, at::kInt), .offsets = at::tensor(offsets, at::kLong)}),
+                  HasSubstr("column 'bag': expected offsets that rise from 0 or more to at most 4"));
+    EXPECT_THAT(message_of<std::invalid_argument>([&] { writer.append({}); }),
+                HasSubstr("expected the values of 3 columns, but got those of 0"));
+    writer.append(numbered_rows(0, 4));
+  }
+  // It was not closed.
+  EXPECT_EQ(folder.num_files(), 0U);
+  EXPECT_THROW(ParquetWriter({.path = path, .columns = {}}), std::invalid_argument);
+  EXPECT_THROW(ParquetWriter({.path = path, .columns = numbered_columns(), .rows_per_group = 0}),
+               std::invalid_argument);
+  EXPECT_THROW(ParquetWriter({.path = path, .columns = numbered_columns(), .compression = "brotil"}),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace lockstep
