@@ -112,7 +112,9 @@ std::vector<Flag> ctr_data_flags() {
        "generated (random rows whose best possible score is known), or click logs to train on: files, "
        "folders and patterns such as 'day_*.gz', separated by commas. Rows are in Criteo's format, a label, "
        "13 integers and 26 categories: in lines, separated by tabs, and the files may be compressed with "
-       "gzip or zstd; or in Parquet files, with the columns label, I1 to I13 and C1 to C26",
+       "gzip or zstd; or in Parquet files, with the columns label, I1 to I13 and C1 to C26, which may also "
+       "be "
+       "in an object store: s3://bucket/clicks/day_*.parquet",
        defaults.data.front()},
       {"Data", "test-data", "LIST", "Click logs to test on, likewise (default: the last rows of --data)"},
       {"Data", "test-share", "X", "Without --test-data: share of the rows of --data to test on",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures how many float32 RGB images a second ImageAugmentation and torchvision's v2 transforms change, each on one core, with the
-same changes in the same ranges. Each measurement is a process of its own; the two take turns, and who begins changes. Prints a table
-in Markdown.
+same changes in the same ranges. Each measurement is a process of its own; the two alternate, and the order is
+swapped after each pair. Prints a table in Markdown. Lockstep's images are in the channels-last layout, as its datasets give them, and
+torchvision's are contiguous, as its decoders give them.
 
 torchvision runs in two ways: `examples` calls it for each image, as a DataLoader does, so that each gets changes of its own, as
 ImageAugmentation gives them; `batch` calls it once for all, so that the whole batch gets the same change. Run it with a Python that

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The peer of augment_job: the same changes by torchvision's v2 transforms, on one thread. Takes the same arguments and prints the
-same line. A fifth argument says how: `examples` draws for each image, as a DataLoader's workers do, and stacks the results; `batch`
+same line. The fifth argument selects the mode: `examples` draws for each image, as a DataLoader's workers do, and stacks the results; `batch`
 draws once for the whole batch, which is less work and changes all of its images alike."""
 
 import json

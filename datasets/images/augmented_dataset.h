@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -52,6 +53,8 @@ class AugmentedDataset {
       : dataset_(std::move(dataset)), options_(std::move(options)) {
     options_.images.check();
     options_.mixup.check();
+    if (options_.mixup.is_on() && !size())
+      throw std::invalid_argument("[AugmentedDataset] expected a dataset that knows its size, for mixup");
   }
 
   std::optional<size_t> size() const { return dataset_.size(); }

@@ -16,6 +16,7 @@
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
 #include "lockstep/datasets/images/internal/device_augmentation.h"
 #include "lockstep/datasets/images/internal/host_augmentation.h"
+#include "lockstep/datasets/images/internal/shortest_text.h"
 
 namespace lockstep {
 namespace {
@@ -98,10 +99,14 @@ at::Tensor augment_on_host(const ImageAugmentation& augmentation, const at::Tens
   return to;
 }
 
+constexpr int64_t kMostPadding = int64_t{1} << 20;
+
 }  // namespace
 
 void ImageAugmentation::check() const {
-  if (crop_padding < 0) throw_invalid("crop_padding", "0 or more", static_cast<double>(crop_padding));
+  // Shifts are whole numbers of type float.
+  if (crop_padding < 0 || crop_padding > kMostPadding)
+    throw_invalid("crop_padding", "0 to 1048576", static_cast<double>(crop_padding));
   check_most("rotation", rotation, 180);
   check_factor("brightness", brightness);
   check_factor("contrast", contrast);
@@ -110,7 +115,11 @@ void ImageAugmentation::check() const {
   if (mean.empty() || stddev.empty())
     throw std::invalid_argument("[ImageAugmentation] expected a mean and a stddev, but got none");
   for (const double value : stddev) {
-    if (!(value > 0)) throw_invalid("stddev", "values above 0", value);
+    if (!(static_cast<float>(value) > 0) || !std::isfinite(static_cast<float>(value)))
+      throw_invalid("stddev", "finite values above 0", value);
+  }
+  for (const double value : mean) {
+    if (!std::isfinite(static_cast<float>(value))) throw_invalid("mean", "finite values", value);
   }
 }
 
@@ -126,12 +135,16 @@ std::string ImageAugmentation::describe() const {
   std::ostringstream text;
   if (crop_padding > 0) text << "crop_padding " << crop_padding << ", ";
   if (flip) text << "flip, ";
-  if (rotation > 0) text << "rotation " << rotation << ", ";
-  if (brightness > 0) text << "brightness " << brightness << ", ";
-  if (contrast > 0) text << "contrast " << contrast << ", ";
-  if (saturation > 0) text << "saturation " << saturation << ", ";
-  if (hue > 0) text << "hue " << hue << ", ";
-  text << "seed " << seed;
+  if (rotation > 0) text << "rotation " << shortest_text(rotation) << ", ";
+  if (brightness > 0) text << "brightness " << shortest_text(brightness) << ", ";
+  if (contrast > 0) text << "contrast " << shortest_text(contrast) << ", ";
+  if (saturation > 0) text << "saturation " << shortest_text(saturation) << ", ";
+  if (hue > 0) text << "hue " << shortest_text(hue) << ", ";
+  text << "mean";
+  for (const double value : mean) text << ' ' << shortest_text(value);
+  text << ", stddev";
+  for (const double value : stddev) text << ' ' << shortest_text(value);
+  text << ", seed " << seed;
   return text.str();
 }
 

@@ -4,28 +4,28 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <cmath>
-#include <sstream>
 #include <stdexcept>
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
+#include "lockstep/datasets/images/internal/shortest_text.h"
 
 namespace lockstep {
 
 void Mixup::check() const {
-  if (!(alpha >= 0) || !std::isfinite(alpha))
-    throw std::invalid_argument(c10::str("[Mixup] alpha: expected a number of 0 or more, but got ", alpha));
+  // Numbers of Beta(alpha, alpha) with smaller ones are 0 and 1, and with larger ones 0.5.
+  if (alpha != 0 && !(alpha >= 1e-6 && alpha <= 1e6))
+    throw std::invalid_argument(c10::str("[Mixup] alpha: expected 0, or 1e-6 to 1e6, but got ", alpha));
   if (is_on() && num_classes < 1)
     throw std::invalid_argument(c10::str("[Mixup] num_classes: expected 1 or more, but got ", num_classes));
 }
 
 std::string Mixup::describe() const {
-  std::ostringstream text;
-  text << "mixup " << alpha << ", seed " << seed;
-  return text.str();
+  return c10::str("mixup ", shortest_text(alpha), " of ", num_classes, " classes, seed ", seed);
 }
 
 std::vector<size_t> Mixup::partners(c10::ArrayRef<size_t> indices, int64_t epoch, size_t dataset_size) const {
+  if (dataset_size == 0 && !indices.empty())
+    throw std::invalid_argument("[Mixup] dataset_size: expected 1 or more, but got 0");
   std::vector<size_t> partners;
   partners.reserve(indices.size());
   for (const size_t index : indices) {
@@ -58,6 +58,14 @@ torch::data::Example<> Mixup::mix(const torch::data::Example<>& examples,
         "but got weights ",
         weights.sizes(), ", data ", examples.data.sizes(), " and ", partners.data.sizes(), ", and targets ",
         examples.target.sizes(), " and ", partners.target.sizes()));
+  }
+  // A device's targets are not looked at, as the host would wait for them.
+  for (const at::Tensor& targets : {examples.target, partners.target}) {
+    if (!targets.is_cpu() || count == 0) continue;
+    if (targets.min().item<int64_t>() < 0 || targets.max().item<int64_t>() >= num_classes)
+      throw std::invalid_argument(c10::str("[Mixup] expected targets from 0 to ", num_classes - 1,
+                                           ", but got ", targets.min().item<int64_t>(), " to ",
+                                           targets.max().item<int64_t>()));
   }
   const torch::NoGradGuard no_grad;
   std::vector<int64_t> broadcast(static_cast<size_t>(examples.data.dim()), 1);

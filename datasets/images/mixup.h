@@ -22,25 +22,25 @@ namespace lockstep {
 ///     const auto partners = images.get_batch(mixup.partners(indices, epoch, *images.size()));
 ///     const auto mixed = mixup.mix(images.get_batch(indices), partners, mixup.weights(indices, epoch));
 struct Mixup {
-  /// Weights are of the distribution Beta(alpha, alpha). 0 turns mixup off.
+  /// Weights are of the distribution Beta(alpha, alpha): 1e-6 to 1e6. 0 turns mixup off.
   double alpha = 0;
   /// Number of classes that targets count.
   int64_t num_classes = 0;
   uint64_t seed = 0;
 
-  /// Throws std::invalid_argument if alpha is negative or not finite, or if mixup is on and num_classes is
-  /// below 1.
+  /// Throws std::invalid_argument if alpha is another number, or if mixup is on and num_classes is below 1.
   void check() const;
   bool is_on() const { return alpha > 0; }
   std::string describe() const;
 
-  /// Returns the index of each example's partner, which may be the example itself.
+  /// Returns the index of each example's partner, which may be the example itself. Throws
+  /// std::invalid_argument if the dataset has no examples.
   std::vector<size_t> partners(c10::ArrayRef<size_t> indices, int64_t epoch, size_t dataset_size) const;
   /// Returns the weight of each example, from 0 to 1: float32 [n] on the CPU. Its partner has the rest.
   at::Tensor weights(c10::ArrayRef<size_t> indices, int64_t epoch) const;
   /// Returns the mixed examples. Data is floating-point [n, ...], targets are int64 classes [n]; the result's
   /// are probabilities [n, num_classes], float32, whose largest is the heavier target's. All are on one
-  /// device. Throws std::invalid_argument for other shapes.
+  /// device. Throws std::invalid_argument for other shapes, and on the CPU for targets that are no classes.
   torch::data::Example<> mix(const torch::data::Example<>& examples, const torch::data::Example<>& partners,
                              const at::Tensor& weights) const;
 };

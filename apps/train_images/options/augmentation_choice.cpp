@@ -18,7 +18,7 @@ constexpr const char* kFlag = "augment";
 constexpr const char* kNone = "none";
 constexpr IntegerRange kPaddings{.least = 1, .most = 2048};
 
-/// A change with a number, from above 0 to `most`; 0: any.
+/// A change with a number, from above 0 to `most`; 0: mixup's range.
 struct NumberedChange {
   const char* name;
   double AugmentationChoice::*value;
@@ -37,7 +37,12 @@ std::vector<std::string> names_of_changes() {
 }
 
 double read_number(const std::string& spelling, const NumberedChange& change, const std::string& text) {
-  if (change.most == 0) return parse_positive(spelling, text);
+  if (change.most == 0) {
+    const double alpha = parse_positive(spelling, text);
+    if (alpha < 1e-6 || alpha > 1e6)
+      throw UsageError(fmt::format("{}: expected a number from 1e-6 to 1e6, but got '{}'", spelling, text));
+    return alpha;
+  }
   const auto refuse = [&] {
     throw UsageError(fmt::format("{}: expected a number above 0 and at most {}, but got '{}'", spelling,
                                  change.most, text));

@@ -45,7 +45,7 @@ void shift(const Plane& plane, const ImageChange& change) {
         const float* pixel = from + (width - 1 - x + columns) * kValues;
         for (int k = 0; k < kValues; ++k) to[x * kValues + k] = pixel[k];
       }
-    } else {
+    } else if (begin < end) {
       std::copy(from + (begin + columns) * kValues, from + (end + columns) * kValues, to + begin * kValues);
     }
     fill<kValues>(to + end * kValues, width - end, plane.black);

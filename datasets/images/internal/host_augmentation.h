@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Images of an augmentation and what it does with all of them.
+/// The images' shape, and the changes that apply to all of them.
 struct HostAugmentation {
   int64_t channels = 0;  ///< 1 or 3
   int64_t height = 0;

@@ -201,10 +201,21 @@ TEST(ImageAugmentation, DrawsAnglesAndFactorsUniformlyWithinTheirRanges) {
 }
 
 TEST(ImageAugmentation, SaysWhatItDoes) {
-  EXPECT_EQ(
-      kEverything.describe(),
-      "crop_padding 2, flip, rotation 60, brightness 0.4, contrast 0.6, saturation 0.8, hue 0.4, seed 7");
-  EXPECT_EQ(ImageAugmentation{}.describe(), "seed 0");
+  EXPECT_EQ(kEverything.describe(),
+            "crop_padding 2, flip, rotation 60, brightness 0.4, contrast 0.6, saturation 0.8, hue 0.4, mean "
+            "0, stddev 1, seed 7");
+  EXPECT_EQ((ImageAugmentation{.brightness = 0.12345672, .mean = {0.5, 0.25}, .stddev = {2}}).describe(),
+            "brightness 0.12345672, mean 0.5 0.25, stddev 2, seed 0");
+}
+
+TEST(ImageAugmentation, MayCropAllOfAnImageAway) {
+  for (const bool flip : {false, true}) {
+    const ImageAugmentation augment{.crop_padding = int64_t{1} << 20, .flip = flip, .seed = 3};
+    EXPECT_TRUE(augment(numbered_images(3), {0, 1, 2}, 0).eq(0).all().item<bool>());
+  }
+  EXPECT_THROW(ImageAugmentation({.crop_padding = (int64_t{1} << 20) + 1}).check(), std::invalid_argument);
+  EXPECT_THROW(ImageAugmentation({.stddev = {1e-50}}).check(), std::invalid_argument);
+  EXPECT_THROW(ImageAugmentation({.mean = {NAN}}).check(), std::invalid_argument);
 }
 
 TEST(ImageAugmentation, RefusesWrongArguments) {

@@ -1,10 +1,14 @@
 #include "lockstep/datasets/images/mixup.h"
 
 #include <gtest/gtest.h>
+
 #include <torch/torch.h>
+#include <limits>
+#include <stdexcept>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -101,6 +105,18 @@ TEST(Mixup, RefusesWrongArguments) {
   EXPECT_THROW(mixup.mix(two, two, torch::ones(3)), std::invalid_argument);
   EXPECT_THROW(mixup.mix(two, {two.data, two.target.to(torch::kFloat)}, torch::ones(2)),
                std::invalid_argument);
+}
+
+TEST(Mixup, RefusesAlphasTargetsAndDatasetsThatItCannotMix) {
+  for (const double alpha : {-1.0, 1e-310, 1e7, std::numeric_limits<double>::infinity()})
+    EXPECT_THROW(Mixup({.alpha = alpha, .num_classes = 3}).check(), std::invalid_argument) << alpha;
+  const Mixup mixup{.alpha = 1e-6, .num_classes = 3, .seed = 1};
+  EXPECT_TRUE(mixup.weights({0, 1, 2, 3, 4, 5}, 0).isfinite().all().item<bool>());
+  EXPECT_THROW(mixup.partners({0}, 0, 0), std::invalid_argument);
+  const torch::data::Example<> good(torch::zeros({2, 4}), torch::tensor({0, 2}, torch::kLong));
+  const torch::data::Example<> bad(torch::zeros({2, 4}), torch::tensor({0, 3}, torch::kLong));
+  EXPECT_NO_THROW(mixup.mix(good, good, torch::ones({2})));
+  EXPECT_THROW(mixup.mix(good, bad, torch::ones({2})), std::invalid_argument);
 }
 
 }  // namespace

@@ -63,6 +63,8 @@ TEST(AugmentationChoice, NamesTheChangeThatIsWrong) {
             "--augment: hue: expected a number above 0 and at most 0.5, but got 'nan'");
   EXPECT_EQ(refusal_of_augment("brightness=-0.1"),
             "--augment: brightness: expected a number above 0 and at most 1, but got '-0.1'");
+  EXPECT_EQ(refusal_of_augment("mixup=1e-310"),
+            "--augment: mixup: expected a number from 1e-6 to 1e6, but got '1e-310'");
   EXPECT_EQ(refusal_of_augment("mixup=0"), "--augment: mixup: expected a number above 0, but got '0'");
   EXPECT_EQ(refusal_of_augment("flip,flip"), "--augment: expected flip once, but got 'flip,flip'");
 }
