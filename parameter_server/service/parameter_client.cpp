@@ -100,8 +100,10 @@ int ParameterClient::add_variable(const std::string& name, std::vector<int64_t> 
   }
   const auto ranges = cut_rows(shape.num_rows(), num_shards);
   for (size_t i = 0; i < ranges.size(); ++i) {
-    const int server =
+    const int placed =
         placement_.place(growth ? variable.growth->max_bytes : ranges[i].size() * shape.row_bytes());
+    // A table that grows has one shard on each server, whatever others hold.
+    const int server = growth ? static_cast<int>(i) : placed;
     variable.shards.push_back({shard_name(name, static_cast<int64_t>(i), num_shards), ranges[i], server});
   }
   variables_.push_back(std::move(variable));

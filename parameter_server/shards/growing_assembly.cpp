@@ -71,9 +71,10 @@ PickedRows picked_rows(const SavedShard& part, const NamedTensors& state, const 
   auto chosen = (numbers >= rows.begin).logical_and(numbers < rows.end);
   if (const auto found = state.find("row_updates"); found != state.end()) {
     check_numbers("row_updates", found->second, at::kInt, numbers.numel());
-    chosen = chosen.logical_and(found->second >= std::max<int64_t>(1, filtered.filter.min_frequency));
-    if (filtered.filter.steps_to_live > 0)
-      chosen = chosen.logical_and(update - updates < filtered.filter.steps_to_live);
+    // Counts end at the frequency that the saved table asked for, whatever this one asks for.
+    const RowFilter filter = part.filter.value_or(filtered.filter);
+    chosen = chosen.logical_and(found->second >= std::max<int64_t>(1, filter.min_frequency));
+    if (filter.steps_to_live > 0) chosen = chosen.logical_and(update - updates < filter.steps_to_live);
   }
   const auto indices = chosen.nonzero().squeeze(1);
   return {numbers.index_select(0, indices), updates.index_select(0, indices), indices};
@@ -95,6 +96,7 @@ ParameterShard::Saved assemble_growing(const std::vector<SavedShard>& parts, con
   ParameterShard::Saved result;
   AppliedPushes pushes;
   std::vector<PickedRows> picked;
+  std::vector<uint64_t> versions;            // of the parts
   std::vector<std::string> names;            // of the state by row
   std::vector<std::vector<at::Tensor>> cut;  // values and state, for each part
   at::Tensor step, counts;
@@ -131,19 +133,27 @@ ParameterShard::Saved assemble_growing(const std::vector<SavedShard>& parts, con
     }
     cut.push_back(std::move(own));
     result.version = std::max(result.version, version);
+    versions.push_back(version);
     pushes.unite(AppliedPushes::restored(applied));
   }
   if (cut.empty() || !step.defined())
     refuse_growing("expected saved shards with a count of steps, but got none");
 
   std::vector<at::Tensor> numbers, updates;
-  for (const auto& each : picked) {
-    numbers.push_back(each.numbers);
-    updates.push_back(each.updates);
+  for (size_t i = 0; i < picked.size(); ++i) {
+    numbers.push_back(picked[i].numbers);
+    // Each part counts its own updates. A row stays as old as it was.
+    updates.push_back(picked[i].updates + static_cast<int64_t>(result.version - versions[i]));
   }
   const auto all_numbers = at::cat(numbers), all_updates = at::cat(updates);
   // In the order of last use, then of row numbers.
   const auto by_number = all_numbers.argsort();
+  const auto ascending = all_numbers.index_select(0, by_number);
+  for (int64_t i = 1; i < ascending.numel(); ++i) {
+    const auto* number = ascending.data_ptr<int64_t>() + i;
+    if (number[0] == number[-1])
+      refuse_growing("expected each row in one part, but got row ", *number, " in two");
+  }
   const auto by_update =
       std::get<1>(at::sort(all_updates.index_select(0, by_number), std::optional<bool>(true), /*dim=*/0));
   const auto order = by_number.index_select(0, by_update);

@@ -113,7 +113,8 @@ at::Tensor GrowingRows::read(std::span<const int64_t> rows) const {
 }
 
 bool GrowingRows::admits(int64_t row) {
-  return !sketch_ || sketch_->add(row) >= filtered_.filter.min_frequency;
+  // Counts are of rows of the table, so that they hold when it is split differently.
+  return !sketch_ || sketch_->add(filtered_.rows.begin + row) >= filtered_.filter.min_frequency;
 }
 
 void GrowingRows::step(ShardOptimizer& shared, const at::Tensor& rows, const at::Tensor& gradients, double lr,

@@ -21,8 +21,8 @@ namespace lockstep {
 /// Values and optimizer state of the rows of a shard of a table that grows. A row is made by the update in
 /// which its id occurs for the `min_frequency`-th time, and until then shows its initial values. It is
 /// removed after `steps_to_live` updates without it, or when the memory limit has no room for a new row and
-/// it is the row that no update used for longest. If one update has more new rows than fit, the last ones by
-/// number are not made.
+/// it is the row that no update used for longest. If one update has more new rows than fit, those with the
+/// highest numbers are not made, and their gradients are dropped.
 ///
 /// Which rows there are, and their values, depends on nothing but the sequence of updates. Not thread-safe.
 class GrowingRows {

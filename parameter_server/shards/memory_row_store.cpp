@@ -125,12 +125,18 @@ int32_t MemoryRowStore::new_place() {
 
 void MemoryRowStore::grow_heads() {
   const size_t before = heads_.size();
-  const size_t after = std::min(2 * before, static_cast<size_t>(capacity_));
+  const size_t after =
+      std::min(std::max(2 * before, static_cast<size_t>(size_) + 1), static_cast<size_t>(capacity_));
   std::vector<int32_t>().swap(heads_);  // first, for the limit
   try {
     heads_.assign(after, kNoPlace);
   } catch (const std::bad_alloc&) {
-    heads_.assign(before, kNoPlace);  // chains become longer instead
+    // Chains become longer instead.
+    try {
+      heads_.assign(before, kNoPlace);
+    } catch (const std::bad_alloc&) {
+      heads_.assign(1, kNoPlace);
+    }
   }
   for (int32_t place = oldest_; place != kNoPlace; place = at(place).newer) {
     auto& head = head_of(at(place).row);
@@ -146,7 +152,7 @@ bool MemoryRowStore::write(int64_t row, uint64_t update, std::span<const std::by
       if (at(oldest_).update == update) return false;
       remove(oldest_);
     }
-    if (size_ == static_cast<int64_t>(heads_.size())) grow_heads();
+    if (size_ >= static_cast<int64_t>(heads_.size())) grow_heads();
     place = new_place();
     auto& head = head_of(row);
     auto& own = at(place);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "lockstep/parameter_server/shards/parameter_shard.h"
@@ -11,6 +12,7 @@ namespace lockstep {
 struct SavedShard {
   RowRange rows;
   ParameterShard::Saved saved;
+  std::optional<RowFilter> filter{};  ///< that the shard was trained with
 };
 
 /// Assembles the state of a shard of `rows` when the variable was split differently at the time it was saved,

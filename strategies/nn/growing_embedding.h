@@ -22,19 +22,21 @@ struct GrowingEmbeddingOptions {
   InitialValues initial_values = NormalValues{.std = 0.01};
   /// `min_frequency`: number of updates with the id from which on it has a row, at most 32767; until then,
   /// lookups give its initial values. `steps_to_live`: the row is removed after this many updates of its
-  /// server without it.
+  /// server without it. Ids without a row share counters, so a count may be too high, and a row that was
+  /// removed may come back sooner than after `min_frequency` updates. Counters are halved every
+  /// `steps_to_live` updates; without it they never age, so in a long training ever fewer ids are held back.
   RowFilter row_filter{};
   /// Limit of the memory of all servers together for this table: rows, optimizer state, counts and index. If
-  /// there is no room for a new row, it takes the place of the one that was unused for longest. A server has
+  /// there is no room for a new row, it replaces the least recently used row. A server has
   /// an equal part of the limit. While a server saves a checkpoint, it holds a second copy of its rows,
   /// beyond the limit. 0: no limit.
   int64_t max_bytes = 0;
   torch::ScalarType dtype = torch::kFloat;
 };
 
-/// A ShardedEmbedding whose ids are not known before: servers make a row when its id occurs often enough, and
-/// remove it when it was unused for long. Until then and from then on, an id has its initial values, which
-/// depend only on their seed and the id. Only for a ParameterServerStrategy; other strategies refuse it.
+/// A ShardedEmbedding whose ids are not known in advance: servers make a row when its id occurs often enough,
+/// and remove it when it was unused for long. Before and after, an id has its initial values, which depend
+/// only on their seed and the id. Only for a ParameterServerStrategy; other strategies refuse it.
 ///
 /// Counts, ages and "unused" are about updates; lookups alone change nothing. Two trainings with the same
 /// sequence of updates have the same rows. Its optimizer must not keep state for each row in this process:

@@ -324,7 +324,7 @@ TEST(GrowingAssembly, RowsOfATableWithNumbersAreThoseOfItsIds) {
                         at::randn({static_cast<int64_t>(rows.size()), kGrownColumns}, at::kDouble),
                         {.id = {closure, 0}, .lr = 0.1});
       }
-      parts.push_back({range, dense.save()});
+      parts.push_back({range, dense.save(), is_filtered ? std::optional(filter) : std::nullopt});
       values.push_back(dense.pull().values);
     }
     const RowRange all{0, int64_t{1} << kGrownBits};
@@ -336,11 +336,82 @@ TEST(GrowingAssembly, RowsOfATableWithNumbersAreThoseOfItsIds) {
     EXPECT_EQ(grown.extent().rows, std::count(is_trained.begin(), is_trained.end(), true));
     for (int64_t id = 0; id < kGrownIds; ++id)
       EXPECT_TRUE(row_of_id(grown, id).equal(at::cat(values).narrow(0, id, 1)));
-    // The accumulated squares, too: the next step is the dense table's.
     auto after = grown_shard(AdagradRule{}, is_filtered ? filter : RowFilter{}, 0, all);
     after.restore(grown.save());
     EXPECT_EQ(after.save().version, 20U);
+    // Another filter from now on changes nothing about which rows were trained.
+    for (const int64_t min_frequency : {1, 3}) {
+      if (!is_filtered) continue;
+      auto other = grown_shard(AdagradRule{}, RowFilter{.min_frequency = min_frequency});
+      other.restore(assemble_growing(parts, *other.filtered(), growth));
+      EXPECT_EQ(other.extent().rows, grown.extent().rows) << min_frequency;
+    }
   }
+}
+
+/// Pushes a gradient of ones for an id to the shard that has its row.
+void push_id(std::vector<ParameterShard*> shards, const std::vector<RowRange>& ranges, int64_t id,
+             uint64_t closure) {
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const int64_t row = scattered_row(id, kGrownBits);
+    if (row < ranges[i].begin || row >= ranges[i].end) continue;
+    shards[i]->push_rows(at::full({1}, row - ranges[i].begin, at::kLong),
+                         at::ones({1, kGrownColumns}, at::kDouble), {.id = {closure, 0}, .lr = 0.1});
+  }
+}
+
+std::vector<SavedShard> saved_of(const std::vector<ParameterShard*>& shards,
+                                 const std::vector<RowRange>& ranges) {
+  std::vector<SavedShard> parts;
+  for (size_t i = 0; i < shards.size(); ++i) parts.push_back({ranges[i], shards[i]->save()});
+  return parts;
+}
+
+TEST(GrowingAssembly, CountsOfIdsWithoutARowHoldOnAnotherNumberOfServers) {
+  const RowFilter filter{.min_frequency = 3};
+  const auto before = cut_rows(int64_t{1} << kGrownBits, 2), after = cut_rows(int64_t{1} << kGrownBits, 3);
+  ParameterShard one = grown_shard(SgdRule{}, filter, 0, before[0]);
+  ParameterShard two = grown_shard(SgdRule{}, filter, 0, before[1]);
+  for (int64_t id = 0; id < 20; ++id) {
+    push_id({&one, &two}, before, id, static_cast<uint64_t>(2 * id));
+    push_id({&one, &two}, before, id, static_cast<uint64_t>(2 * id + 1));
+  }
+  const auto parts = saved_of({&one, &two}, before);
+  int64_t num_rows = 0;
+  for (const RowRange& range : after) {
+    ParameterShard shard = grown_shard(SgdRule{}, filter, 0, range);
+    shard.restore(assemble_growing(parts, *shard.filtered(), *shard.growth()));
+    EXPECT_EQ(shard.extent().rows, 0);
+    for (int64_t id = 0; id < 20; ++id) push_id({&shard}, {range}, id, static_cast<uint64_t>(100 + id));
+    num_rows += shard.extent().rows;
+  }
+  EXPECT_EQ(num_rows, 20);
+}
+
+TEST(GrowingAssembly, RowsAreAsOldAsTheirOwnServerCounted) {
+  const RowFilter filter{.steps_to_live = 10};
+  const auto halves = cut_rows(int64_t{1} << kGrownBits, 2);
+  ParameterShard one = grown_shard(SgdRule{}, filter, 0, halves[0]);
+  ParameterShard two = grown_shard(SgdRule{}, filter, 0, halves[1]);
+  // Ids of each half, the first of which gets many more updates.
+  std::vector<int64_t> first, second;
+  for (int64_t id = 0; id < 100; ++id)
+    (scattered_row(id, kGrownBits) < halves[0].end ? first : second).push_back(id);
+  uint64_t closure = 0;
+  for (int i = 0; i < 50; ++i) push_id({&one, &two}, halves, first[0], closure++);
+  push_id({&one, &two}, halves, second[0], closure++);
+  const RowRange all{0, int64_t{1} << kGrownBits};
+  ParameterShard whole = grown_shard(SgdRule{}, filter, 0, all);
+  const auto parts = saved_of({&one, &two}, halves);
+  whole.restore(assemble_growing(parts, *whole.filtered(), *whole.growth()));
+  for (int i = 0; i < 9; ++i) push_id({&whole}, {all}, first[0], closure++);
+  EXPECT_EQ(whole.extent().rows, 2);
+  push_id({&whole}, {all}, first[0], closure++);
+  EXPECT_EQ(whole.extent().rows, 1);
+  EXPECT_THAT(([&] {
+                assemble_growing({parts[0], parts[0]}, *whole.filtered(), *whole.growth());
+              }),
+              ThrowsMessage<InvalidArgument>(HasSubstr("expected each row in one part, but got row")));
 }
 
 TEST(GrowingRows, ASmallerLimitKeepsTheRowsUsedLast) {

@@ -129,6 +129,7 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
     Entry entry{.variable = shard.at("variable").text(),
                 .rows = {rows[0].count(), rows[1].count()},
                 .file = file_in(manifest, shard.at("file").text(), path_)};
+    if (const auto filtered = filter_in(shard.at("filter"), entry.rows)) entry.filter = filtered->filter;
     if (is_own) {
       own_.push_back({entry.variable, entry.rows,
                       restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
@@ -167,7 +168,7 @@ std::optional<ParameterShard::Saved> ServerCheckpoint::find_growing(const std::s
                                                                     const RowGrowth& growth) {
   std::vector<SavedShard> parts;
   for (const auto& entry : entries_)
-    if (entry.variable == variable) parts.push_back({entry.rows, load(entry)});
+    if (entry.variable == variable) parts.push_back({entry.rows, load(entry), entry.filter});
   if (parts.empty()) return std::nullopt;
   try {
     return assemble_growing(parts, filtered, growth);

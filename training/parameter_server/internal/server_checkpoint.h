@@ -51,6 +51,7 @@ class ServerCheckpoint : public ShardStorage {
     std::string variable;
     RowRange rows;
     CheckpointFile file;
+    std::optional<RowFilter> filter{};
   };
 
   void open(const std::string& path);
