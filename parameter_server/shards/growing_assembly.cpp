@@ -93,6 +93,8 @@ at::Tensor united_counts(const at::Tensor& one, const at::Tensor& other) {
 
 ParameterShard::Saved assemble_growing(const std::vector<SavedShard>& parts, const FilteredRows& filtered,
                                        const RowGrowth& growth) {
+  if (growth.num_bits < 2 || growth.num_bits > 62)
+    refuse_growing("num_bits: expected 2 to 62, but got ", growth.num_bits);
   ParameterShard::Saved result;
   AppliedPushes pushes;
   std::vector<PickedRows> picked;

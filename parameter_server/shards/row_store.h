@@ -13,8 +13,8 @@ class RowStore {
  public:
   virtual ~RowStore() = default;
 
-  /// Copies as many of the record's first bytes as `bytes` has. Returns false if there is no such row. It is
-  /// no use of the row.
+  /// Copies as many of the record's first bytes as `bytes` has. Returns false if there is no such row. Does
+  /// not count as a use of the row.
   virtual bool read(int64_t row, std::span<std::byte> bytes) const = 0;
   /// Sets the record of a row, used by update number `update`, which is not smaller than in earlier calls. A
   /// new row takes the place of the row that was unused for longest if there is no memory for it. Returns

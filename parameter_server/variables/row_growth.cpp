@@ -36,7 +36,7 @@ int row_bits_of(int64_t num_columns) {
     throw InvalidArgument("[row_bits_of] expected 1 to " + std::to_string(kMostColumns) +
                           " columns, but got " + std::to_string(num_columns));
   constexpr int kBitsOfBytes = 62 - 3;  // a float64 has 2^3
-  return kBitsOfBytes - std::bit_width(static_cast<uint64_t>(num_columns - 1));
+  return kBitsOfBytes - static_cast<int>(std::bit_width(static_cast<uint64_t>(num_columns - 1)));
 }
 
 int64_t scattered_row(int64_t id, int num_bits) {

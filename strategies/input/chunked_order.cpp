@@ -80,7 +80,7 @@ ChunkedOrder::Permutation ChunkedOrder::permutation_of(size_t chunk) const {
   // The order of the chunks is drawn with of_epoch_ itself.
   const auto shuffled = shuffled_indices(size, SplitMix64(SplitMix64(of_epoch_ + 1 + chunk)()));
   held.permutation = std::make_shared<const std::vector<uint32_t>>(shuffled.begin(), shuffled.end());
-  const Permutation permutation = held.permutation;
+  Permutation permutation = held.permutation;
   // Batches that are made at the same time may be on both sides of a chunk's end.
   if (held_.size() > options_.lanes + 2) {
     held_.erase(std::min_element(held_.begin(), held_.end(), [](const auto& a, const auto& b) {

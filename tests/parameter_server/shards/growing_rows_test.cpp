@@ -350,7 +350,7 @@ TEST(GrowingAssembly, RowsOfATableWithNumbersAreThoseOfItsIds) {
 }
 
 /// Pushes a gradient of ones for an id to the shard that has its row.
-void push_id(std::vector<ParameterShard*> shards, const std::vector<RowRange>& ranges, int64_t id,
+void push_id(const std::vector<ParameterShard*>& shards, const std::vector<RowRange>& ranges, int64_t id,
              uint64_t closure) {
   for (size_t i = 0; i < shards.size(); ++i) {
     const int64_t row = scattered_row(id, kGrownBits);
@@ -412,6 +412,11 @@ TEST(GrowingAssembly, RowsAreAsOldAsTheirOwnServerCounted) {
                 assemble_growing({parts[0], parts[0]}, *whole.filtered(), *whole.growth());
               }),
               ThrowsMessage<InvalidArgument>(HasSubstr("expected each row in one part, but got row")));
+  for (const int num_bits : {-1, 1, 63})
+    EXPECT_THAT(([&] {
+                  assemble_growing(parts, *whole.filtered(), RowGrowth{0, num_bits});
+                }),
+                ThrowsMessage<InvalidArgument>(HasSubstr("num_bits: expected 2 to 62, but got")));
 }
 
 TEST(GrowingRows, ASmallerLimitKeepsTheRowsUsedLast) {
