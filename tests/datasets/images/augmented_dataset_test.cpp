@@ -64,8 +64,9 @@ TEST(AugmentedDataset, IsIdentifiedByItsExamplesAndItsChanges) {
   const auto digits = twenty_digits();
   EXPECT_EQ(AugmentedDataset(digits, {.images = {.flip = true, .seed = 6}}).identity(),
             "generated digits of seed 0, augmented: flip, mean 0, stddev 1, seed 6");
-  EXPECT_EQ(AugmentedDataset(digits, {.mixup = {.alpha = 0.5, .num_classes = 10, .seed = 2}}).identity(),
-            "generated digits of seed 0, augmented: mean 0, stddev 1, seed 0, mixup 0.5 of 10 classes, seed 2");
+  EXPECT_EQ(
+      AugmentedDataset(digits, {.mixup = {.alpha = 0.5, .num_classes = 10, .seed = 2}}).identity(),
+      "generated digits of seed 0, augmented: mean 0, stddev 1, seed 0, mixup 0.5 of 10 classes, seed 2");
 }
 
 TEST(AugmentedDataset, RefusesWrongOptions) {
