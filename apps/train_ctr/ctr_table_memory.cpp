@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kUnlimited = "unlimited";
 constexpr double kLeastMemory = 1 << 20;
 constexpr double kMostMemory = 0x1p60;
-/// What a row takes beside its values and their state.
+/// The bytes that a row takes beside its values and state.
 constexpr double kRowOverhead = 36;
 
 double row_bytes(const CtrWork& work, int64_t columns) {

@@ -33,7 +33,7 @@ class ParquetRowWriter;
 ///     writer.close();
 class ParquetWriter {
  public:
-  /// Begins the file. Throws std::invalid_argument for options that cannot be, DataError if this build has no
+  /// Begins the file. Throws std::invalid_argument for invalid options, DataError if this build has no
   /// Arrow, and std::system_error naming the file if it cannot be written.
   explicit ParquetWriter(const ParquetWriterOptions& options);
   /// Gives up the file unless it was closed.

@@ -24,7 +24,7 @@ namespace lockstep {
 /// it is the row that no update used for longest. If one update has more new rows than fit, those with the
 /// highest numbers are not made, and their gradients are dropped.
 ///
-/// Which rows there are, and their values, depends on nothing but the sequence of updates. Not thread-safe.
+/// The rows and their values depend only on the sequence of updates. Not thread-safe.
 class GrowingRows {
  public:
   /// `like` gives the shape and dtype of a row, as for make_values(). Throws InvalidArgument for numbers out

@@ -7,8 +7,9 @@
 #include <arrow/util/bit_util.h>
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
+
+#include "lockstep/datasets/parquet/internal/arrow_column.h"
 
 namespace lockstep {
 
@@ -64,20 +65,11 @@ std::shared_ptr<arrow::Buffer> bits_of(const at::Tensor& marks) {
   return std::shared_ptr<arrow::Buffer>(std::move(*buffer));
 }
 
-/// Returns whether a column of the type may hold the number.
-bool holds(at::ScalarType type, double number) {
-  if (at::isFloatingType(type)) return true;
-  const int bits = type == at::kBool ? 1 : static_cast<int>(8 * c10::elementSize(type));
-  const bool is_unsigned = type == at::kBool || type == at::kByte;
-  const double below = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
-  return number >= (is_unsigned ? 0 : -below) && number < below && std::trunc(number) == number;
-}
-
 std::shared_ptr<arrow::Array> numbers_array(const ParquetColumn& column, const at::Tensor& values,
                                             std::optional<double> null_value) {
   const at::Tensor flat = values.contiguous().view(-1);
   std::shared_ptr<arrow::Buffer> valid;
-  if (null_value && holds(column.type, *null_value)) {
+  if (null_value && holds_number(column.type, *null_value)) {
     // Comparisons of integers with a floating-point number are rounded to float.
     const bool is_float = at::isFloatingType(column.type);
     valid = bits_of(is_float ? flat.ne(*null_value) : flat.ne(static_cast<int64_t>(*null_value)));

@@ -110,19 +110,23 @@ bool set_type(const arrow::DataType& type, ParquetColumn& column) {
 }
 
 void check_fill(const char* option, const ParquetColumn& column, double fill) {
-  if (at::isFloatingType(column.type)) return;
-  const bool is_bool = column.type == at::kBool;
-  const int bits = is_bool ? 1 : static_cast<int>(8 * c10::elementSize(column.type));
-  const bool is_unsigned = is_bool || column.type == at::kByte;
-  const double below = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
-  const double least = is_unsigned ? 0 : -below;
-  if (!(fill >= least && fill < below && std::trunc(fill) == fill))
+  if (!holds_number(column.type, fill))
     throw std::invalid_argument(std::string("[ParquetFile] ") + option + ": expected a value of column '" +
                                 column.name + "', of type " + c10::toString(column.type) + ", but got " +
                                 std::to_string(fill));
 }
 
 }  // namespace
+
+bool holds_number(at::ScalarType type, double number) {
+  if (at::isFloatingType(type)) return true;
+  const bool is_bool = type == at::kBool;
+  const int bits = is_bool ? 1 : static_cast<int>(8 * c10::elementSize(type));
+  const bool is_unsigned = is_bool || type == at::kByte;
+  const double below = std::ldexp(1.0, is_unsigned ? bits : bits - 1);
+  const double least = is_unsigned ? 0 : -below;
+  return number >= least && number < below && std::trunc(number) == number;
+}
 
 ParquetColumn parquet_column(const std::string& path, const arrow::Field& field) {
   ParquetColumn column{.name = field.name()};

@@ -207,7 +207,7 @@ TEST(ParquetDataset, LeavesOutRowGroupsThatHaveNoRowInARange) {
       HasSubstr("expected rows in the ranges of row_groups_with, but no row group of 3 files has any"));
 }
 
-TEST(ParquetDataset, RefusesOptionsThatCannotBe) {
+TEST(ParquetDataset, RefusesInvalidOptions) {
   const TemporaryFolder folder;
   write_three(folder);
   EXPECT_THROW(ParquetDataset({.paths = {folder.path()}, .memory_limit = 0}), std::invalid_argument);

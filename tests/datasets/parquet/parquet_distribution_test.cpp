@@ -110,7 +110,7 @@ TEST(ParquetDistribution, GivesTheSameOrderToAnyNumberOfReplicasAndWorkersAndGoe
       const auto made = [&] {
         return several->distribute_dataset(ParquetDataset(files.options), files.distribution);
       };
-      // Stopped anywhere in the second epoch, and gone on with by another object.
+      // Stops anywhere in the second epoch, and resumes with another object.
       const auto stop =
           num_steps == 0 ? 0 : static_cast<int64_t>(files.random() % static_cast<uint64_t>(num_steps));
       auto first = made();
