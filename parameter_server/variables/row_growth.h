@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// How a table whose rows are made as their ids occur is numbered, and how much memory it may take.
+/// The numbering and the memory limit of a table whose rows are made as their ids occur.
 ///
 /// Row numbers are the ids, scattered over 2^`num_bits` numbers by a bijection, so that each of n servers can
 /// hold an n-th of the range, whichever ids occur.

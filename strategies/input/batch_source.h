@@ -16,6 +16,7 @@
 #include "lockstep/runtime/replicas/per_replica.h"
 #include "lockstep/strategies/input/batch_traits.h"
 #include "lockstep/strategies/input/input_context.h"
+#include "lockstep/strategies/input/input_times.h"
 
 namespace lockstep {
 
@@ -48,6 +49,8 @@ class BatchSource {
   /// Returns whether every worker draws the whole global batch and keeps its replicas' part. If so, all
   /// workers must have the same batches and the same end.
   virtual bool has_whole_batches() const { return false; }
+  /// Returns the receiver of the times of making batches, or null.
+  virtual InputTimes* times() const { return nullptr; }
   /// Returns the batch of a step, or nothing past the end. Thread-safe unless sequential. Rethrows errors of
   /// making the batch, and throws OutOfMemory and DeviceFailure naming the replica.
   virtual std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) = 0;
@@ -74,6 +77,7 @@ class MappedSource : public BatchSource<Result> {
   std::optional<int64_t> num_steps() const override { return inner_->num_steps(); }
   std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
+  InputTimes* times() const override { return inner_->times(); }
   bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
   std::optional<PerReplica<Result>> load(int64_t epoch, int64_t step) override {
@@ -88,8 +92,11 @@ class MappedSource : public BatchSource<Result> {
     std::vector<Result> results;
     for (auto& shard : batch.local_values()) {
       const auto local = static_cast<int>(results.size());
-      with_device_errors("map", placement().first_replica + local, (*placement().devices)[results.size()],
-                         [&] { results.push_back(function_(std::move(shard))); });
+      with_device_errors(
+          "map", placement().first_replica + local, (*placement().devices)[results.size()], [&] {
+            results.push_back(
+                InputTimes::timed(times(), InputPart::kMap, [&] { return function_(std::move(shard)); }));
+          });
     }
     PerReplica<Result> mapped(std::move(results), batch.devices());
     if (batch.batch_sizes()) mapped.set_batch_sizes(*batch.batch_sizes());
@@ -119,6 +126,7 @@ class TakenSource : public BatchSource<Batch> {
   }
   std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
+  InputTimes* times() const override { return inner_->times(); }
   bool has_whole_batches() const override { return inner_->has_whole_batches(); }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
@@ -158,6 +166,7 @@ class RepeatedSource : public BatchSource<Batch> {
   }
   std::string describe() const override { return inner_->describe(); }
   bool is_sequential() const override { return inner_->is_sequential(); }
+  InputTimes* times() const override { return inner_->times(); }
 
   std::optional<PerReplica<Batch>> load(int64_t epoch, int64_t step) override {
     if (steps_ == 0 || step / steps_ >= count_) return std::nullopt;

@@ -29,7 +29,7 @@ struct ChunkedOrderOptions {
 /// and workers.
 ///
 /// The chunks are shuffled, put one after another, and cut into lanes with equally many examples. Each global
-/// batch takes an equal part from each lane, one lane after another, and goes on where the batch before
+/// batch takes an equal part from each lane, one lane after another, beginning where the batch before
 /// ended. A worker, which takes a contiguous part of each batch, thus reads only the chunks of its own lanes,
 /// and each chunk once, but for chunks that lie across a lane's end. Within a lane, examples are shuffled
 /// within their chunks, or across chunks within a window. Holds 4 bytes for each example of about `lanes`
@@ -47,7 +47,7 @@ class ChunkedOrder final : public ExampleOrder {
   std::vector<size_t> indices(const Range& places) const override;
 
   /// Returns the chunks that the lanes of these places, all of one batch, come to next: those that a lane
-  /// reaches before it has gone on by half of the chunk in which it is.
+  /// reaches within half of the chunk in which it is.
   std::vector<size_t> chunks_ahead(const Range& places) const;
 
  private:

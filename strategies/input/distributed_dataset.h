@@ -201,7 +201,10 @@ class DistributedDataset<Batch>::Iterator {
   };
 
   void advance() {
-    auto made = told_to_others([this] { return batches_->next(); });
+    auto made = told_to_others([this] {
+      return InputTimes::timed(dataset_->source_->times(), InputPart::kWait,
+                               [this] { return batches_->next(); });
+    });
     if (!dataset_->source_->num_steps() && dataset_->source_->placement().gather) agree(made);
     current_.reset();
     if (made) {

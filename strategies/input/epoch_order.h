@@ -77,7 +77,7 @@ class StreamBlocks {
 
   /// Returns the size of the next block, unless the stream ends before.
   int64_t next_size() const;
-  /// Returns the order of the next block, which has `size` examples, and goes on to the one after it.
+  /// Returns the order of the next block, which has `size` examples, and moves to the one after it.
   std::vector<int64_t> next_order(int64_t size);
 
  private:

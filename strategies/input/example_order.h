@@ -12,8 +12,9 @@ namespace lockstep {
 ///     struct Backwards : ExampleOrder {
 ///       std::vector<size_t> indices(const Range& places) const override {
 ///         std::vector<size_t> indices;
-///         for (size_t place = places.begin; place < places.end; ++place) indices.push_back(size - 1 -
-///         place); return indices;
+///         for (size_t place = places.begin; place < places.end; ++place)
+///           indices.push_back(size - 1 - place);
+///         return indices;
 ///       }
 ///       size_t size = 0;
 ///     };

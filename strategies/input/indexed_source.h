@@ -19,6 +19,7 @@
 #include "lockstep/strategies/input/chunked_order.h"
 #include "lockstep/strategies/input/distributed_dataset.h"
 #include "lockstep/strategies/input/epoch_order.h"
+#include "lockstep/strategies/input/input_times.h"
 
 namespace lockstep {
 
@@ -38,6 +39,8 @@ struct DistributeOptions {
   int prefetch = 2;
   /// Number of threads that make batches. With more than one, the dataset's get_batch() must be thread-safe.
   int num_workers = 1;
+  /// Receives the times of making batches. None: they are not measured.
+  std::shared_ptr<InputTimes> times{};
 };
 
 /// An indexed dataset whose examples are stored in chunks that are read as a whole, such as the row groups of
@@ -67,10 +70,19 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     const std::optional<size_t> size = dataset_.size();
     if (!size) throw InvalidArgument("[distribute_dataset] expected a dataset that knows its size");
     size_ = static_cast<int64_t>(*size);
-    if constexpr (ChunkedDataset<D>) lanes_ = std::max<size_t>(dataset_.max_open_chunks(), 1);
+    if constexpr (ChunkedDataset<D>) {
+      const std::vector<size_t> chunks = dataset_.chunk_sizes();
+      const size_t total = std::accumulate(chunks.begin(), chunks.end(), size_t{0});
+      if (total != *size)
+        throw InvalidArgument(
+            "[distribute_dataset] expected the dataset's chunk_sizes() to add up to its size, " +
+            std::to_string(*size) + ", but got " + std::to_string(total));
+      lanes_ = std::clamp<size_t>(dataset_.max_open_chunks(), 1, std::max<size_t>(chunks.size(), 1));
+    }
   }
 
   const InputPlacement& placement() const override { return placement_; }
+  InputTimes* times() const override { return options_.times.get(); }
   std::string describe() const override {
     return "batches of " + std::to_string(batch_size_) + " out of " + std::to_string(size_) + " examples" +
            (options_.drop_remainder ? ", the last one dropped if short" : "") +
@@ -123,7 +135,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     if (step >= *num_steps()) return std::nullopt;
     const int64_t begin = step * batch_size_;
     const int64_t count = std::min(batch_size_, size_ - begin);
-    const auto order = order_of(epoch);
+    const auto order = InputTimes::timed(times(), InputPart::kOrder, [&] { return order_of(epoch); });
     // A dataset of one batch has no order.
     BatchSizes sizes{count, {}, !options_.shuffle_seed && epoch > 0 && *num_steps() > 1};
     std::vector<Batch> shards;
@@ -147,17 +159,24 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
       auto& shard = shards[local];
       const LogicalDevice& device = (*placement_.devices)[local];
       with_device_errors("distribute_dataset", replicas[local], device, [&] {
-        shard = BatchTraits<Batch>::to(shard, device.torch_device());
-        if constexpr (requires {
-                        { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
-                      }) {
-          shard = dataset_.device_transform(std::move(shard));
-        }
+        shard = InputTimes::timed(times(), InputPart::kCopy, [&] { return moved(shard, device); });
       });
     }
     PerReplica<Batch> batch(std::move(shards), placement_.devices);
     batch.set_batch_sizes(std::move(sizes));
     return batch;
+  }
+
+  /// Returns a shard on its replica's device.
+  Batch moved(const Batch& shard, const LogicalDevice& device) {
+    Batch there = BatchTraits<Batch>::to(shard, device.torch_device());
+    if constexpr (requires {
+                    { dataset_.device_transform(std::move(there)) } -> std::convertible_to<Batch>;
+                  }) {
+      return dataset_.device_transform(std::move(there));
+    } else {
+      return there;
+    }
   }
 
   struct Places {
@@ -202,18 +221,21 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
     }
   }
 
+  static std::vector<size_t> indices_of(const ExampleOrder* order, const Places& places) {
+    if (order != nullptr) return order->indices(places.range());
+    std::vector<size_t> indices(static_cast<size_t>(places.end - places.begin));
+    std::iota(indices.begin(), indices.end(), static_cast<size_t>(places.begin));
+    return indices;
+  }
+
   Batch get(const ExampleOrder* order, int64_t epoch, const Places& places) {
-    std::vector<size_t> indices;
-    if (order != nullptr) {
-      indices = order->indices(places.range());
-    } else {
-      indices.resize(static_cast<size_t>(places.end - places.begin));
-      std::iota(indices.begin(), indices.end(), static_cast<size_t>(places.begin));
-    }
+    const std::vector<size_t> indices =
+        InputTimes::timed(times(), InputPart::kOrder, [&] { return indices_of(order, places); });
+    if (times() != nullptr) times()->add_examples(places.end - places.begin);
     // Several loops may run at the same time, each with its own thread.
     std::unique_lock<std::mutex> one_at_a_time(in_dataset_, std::defer_lock);
     if (options_.num_workers == 1) one_at_a_time.lock();
-    Batch batch = get_batch(indices, epoch);
+    Batch batch = InputTimes::timed(times(), InputPart::kDataset, [&] { return get_batch(indices, epoch); });
     // The size is asked for only to refuse tensors without dimensions here.
     with_place_of_batch([&] { return BatchTraits<Batch>::size(batch); },
                         [&] {

@@ -16,7 +16,8 @@ namespace lockstep::detail {
 
 /// Shuffles a stream of unknown length in a window: blocks of window + 1 examples, of which the first one
 /// ends at a random place, are each put into a random order. The order depends on the seed, the epoch, the
-/// window and the stream alone, not on how many examples `draw` gives at a time.
+/// window and the stream alone, not on how many examples `draw` gives at a time. Holds up to two blocks, and
+/// for each of them the examples of one `draw`.
 ///
 /// Example:
 ///
@@ -67,7 +68,9 @@ class ShuffledStream {
     size_ = std::min(wanted, count);
     if (size_ == 0) return false;
     const Batch all = BatchTraits<Batch>::cat(drawn);
-    if (count > size_) left_ = BatchTraits<Batch>::slice(all, size_, count);
+    drawn.clear();
+    // A copy, as a view would keep the whole block.
+    if (count > size_) left_ = BatchTraits<Batch>::select(all, torch::arange(size_, count, torch::kLong));
     const std::vector<int64_t> order = blocks_.next_order(size_);
     block_ = BatchTraits<Batch>::select(all, torch::tensor(order, torch::kLong));
     return true;

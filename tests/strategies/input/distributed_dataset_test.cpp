@@ -44,6 +44,11 @@ struct ChunkedNumbers {
   }
 };
 
+/// Seven examples, but chunks of eight.
+struct WronglyChunked : ChunkedNumbers {
+  std::optional<size_t> size() const { return 7; }
+};
+
 /// Example number 5 cannot be read while `damaged` is true.
 class DamagedDataset {
  public:
@@ -93,6 +98,13 @@ TEST(DistributedDataset, ADatasetThatReturnsScalarsIsRefused) {
             "but got a tensor without dimensions: return a batch of shape [n, ...], such as "
             "value.unsqueeze(0) for one "
             "example");
+}
+
+TEST(DistributedDataset, ChunksThatDoNotAddUpToTheSizeAreRefused) {
+  OnReplicas two(2);
+  const WronglyChunked dataset{{.sizes = {4, 4}}};
+  EXPECT_EQ(message_of<InvalidArgument>([&] { two->distribute_dataset(dataset, {.global_batch_size = 4}); }),
+            "[distribute_dataset] expected the dataset's chunk_sizes() to add up to its size, 7, but got 8");
 }
 
 TEST(DistributedDataset, AnEmptyShardKeepsTypesAndShapes) {
