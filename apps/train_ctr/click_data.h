@@ -50,7 +50,10 @@ class ParquetRange : public Clicks {
   /// Chunks before and after the range have size 0.
   std::vector<size_t> chunk_sizes() const;
   size_t max_open_chunks() const { return parquet().max_open_chunks(); }
-  void prefetch_chunks(const std::vector<size_t>& chunks) const { parquet().prefetch_chunks(chunks); }
+  void prefetch_chunks(const std::vector<size_t>& chunks,
+                       const ParquetDataset::OrderWithin& order_within = {}) const {
+    parquet().prefetch_chunks(chunks, order_within);
+  }
 
  private:
   const ParquetClicks& parquet() const { return std::get<ParquetClicks>(source_); }

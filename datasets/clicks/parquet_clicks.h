@@ -54,7 +54,10 @@ class ParquetClicks {
 
   std::vector<size_t> chunk_sizes() const { return rows_.chunk_sizes(); }
   size_t max_open_chunks() const { return rows_.max_open_chunks(); }
-  void prefetch_chunks(const std::vector<size_t>& chunks) const { rows_.prefetch_chunks(chunks); }
+  void prefetch_chunks(const std::vector<size_t>& chunks,
+                       const ParquetDataset::OrderWithin& order_within = {}) const {
+    rows_.prefetch_chunks(chunks, order_within);
+  }
 
  private:
   ParquetDataset rows_;

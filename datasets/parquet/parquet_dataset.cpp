@@ -321,8 +321,9 @@ size_t ParquetDataset::max_open_chunks() const {
   return state_->lanes;
 }
 
-void ParquetDataset::prefetch_chunks(const std::vector<size_t>& chunks) const {
-  state_->cache->prefetch(chunks);
+void ParquetDataset::prefetch_chunks(const std::vector<size_t>& chunks,
+                                     const OrderWithin& order_within) const {
+  state_->cache->prefetch(chunks, order_within);
 }
 
 }  // namespace lockstep

@@ -108,7 +108,8 @@ class ParquetDataset {
   /// Make this a ChunkedDataset.
   std::vector<size_t> chunk_sizes() const;
   size_t max_open_chunks() const;
-  void prefetch_chunks(const std::vector<size_t>& chunks) const;
+  using OrderWithin = std::function<std::shared_ptr<const std::vector<uint32_t>>(size_t chunk)>;
+  void prefetch_chunks(const std::vector<size_t>& chunks, const OrderWithin& order_within = {}) const;
 
  private:
   std::shared_ptr<ParquetState> state_;

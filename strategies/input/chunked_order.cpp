@@ -81,13 +81,18 @@ ChunkedOrder::Permutation ChunkedOrder::permutation_of(size_t chunk) const {
   const auto shuffled = shuffled_indices(size, SplitMix64(SplitMix64(of_epoch_ + 1 + chunk)()));
   held.permutation = std::make_shared<const std::vector<uint32_t>>(shuffled.begin(), shuffled.end());
   Permutation permutation = held.permutation;
-  // Batches that are made at the same time may be on both sides of a chunk's end.
-  if (held_.size() > options_.lanes + 2) {
+  // Chunks are asked about ahead, and batches that are made at the same time may be on both sides of a
+  // chunk's end.
+  if (held_.size() > 2 * options_.lanes + 2) {
     held_.erase(std::min_element(held_.begin(), held_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
     }));
   }
   return permutation;
+}
+
+ChunkedOrder::Permutation ChunkedOrder::order_within(size_t chunk) const {
+  return options_.seed && windows_.empty() ? permutation_of(chunk) : nullptr;
 }
 
 std::vector<size_t> ChunkedOrder::indices(const Range& places) const {

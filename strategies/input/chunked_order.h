@@ -32,8 +32,8 @@ struct ChunkedOrderOptions {
 /// batch takes an equal part from each lane, one lane after another, beginning where the batch before
 /// ended. A worker, which takes a contiguous part of each batch, thus reads only the chunks of its own lanes,
 /// and each chunk once, but for chunks that lie across a lane's end. Within a lane, examples are shuffled
-/// within their chunks, or across chunks within a window. Holds 4 bytes for each example of about `lanes`
-/// chunks. Thread-safe.
+/// within their chunks, or across chunks within a window. Holds 4 bytes for each example of up to 2 `lanes`
+/// + 2 chunks. Thread-safe.
 ///
 /// Example:
 ///
@@ -50,8 +50,12 @@ class ChunkedOrder final : public ExampleOrder {
   /// reaches within half of the chunk in which it is.
   std::vector<size_t> chunks_ahead(const Range& places) const;
 
- private:
   using Permutation = std::shared_ptr<const std::vector<uint32_t>>;
+  /// Returns the numbers of a chunk's examples within the chunk in the order in which they are used. Null if
+  /// that is their own order, or if a window mixes them with those of other chunks.
+  Permutation order_within(size_t chunk) const;
+
+ private:
   /// Places of a lane that follow one another, and where they are in the sequence of all lanes.
   struct Piece {
     size_t lane = 0;

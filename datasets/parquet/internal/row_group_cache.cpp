@@ -90,7 +90,7 @@ std::shared_ptr<const RowGroupCache::Values> RowGroupCache::get(size_t group, in
   }
 }
 
-void RowGroupCache::prefetch(const std::vector<size_t>& groups) {
+void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithin&) {
   const std::lock_guard<std::mutex> lock(mutex_);
   bool is_new = false;
   for (const size_t group : groups) {

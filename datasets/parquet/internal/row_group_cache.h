@@ -26,6 +26,7 @@ class RowGroupCache {
  public:
   using Values = std::vector<ParquetValues>;
   using Decode = std::function<Values(size_t group)>;
+  using OrderWithin = std::function<std::shared_ptr<const std::vector<uint32_t>>(size_t group)>;
   struct Group {
     int64_t bytes = 0;  ///< decoded, at most the limit
     int64_t rows = 0;
@@ -45,7 +46,7 @@ class RowGroupCache {
 
   /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or
   /// that were not used for long, make it. Errors are left to get(). Does not block.
-  void prefetch(const std::vector<size_t>& groups);
+  void prefetch(const std::vector<size_t>& groups, const OrderWithin& order_within = {});
 
   /// Returns the most bytes that row groups have had at the same time.
   int64_t peak_bytes() const;

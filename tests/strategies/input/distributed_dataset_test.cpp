@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -32,6 +33,8 @@ namespace {
 struct ChunkedNumbers {
   std::vector<size_t> sizes;
   std::shared_ptr<std::vector<size_t>> asked = std::make_shared<std::vector<size_t>>();
+  using Orders = std::map<size_t, std::vector<uint32_t>>;
+  std::shared_ptr<Orders> orders = std::make_shared<Orders>();  // within the chunks, that it is told of
 
   std::optional<size_t> size() const { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
   Example get_batch(c10::ArrayRef<size_t> indices) const {
@@ -39,8 +42,11 @@ struct ChunkedNumbers {
   }
   std::vector<size_t> chunk_sizes() const { return sizes; }
   size_t max_open_chunks() const { return 2; }
-  void prefetch_chunks(const std::vector<size_t>& chunks) const {
+  using OrderWithin = std::function<std::shared_ptr<const std::vector<uint32_t>>(size_t chunk)>;
+  void prefetch_chunks(const std::vector<size_t>& chunks, const OrderWithin& order_within) const {
     asked->insert(asked->end(), chunks.begin(), chunks.end());
+    for (const size_t chunk : chunks)
+      if (const auto order = order_within(chunk)) (*orders)[chunk] = *order;
   }
 };
 
@@ -175,7 +181,8 @@ TEST(DistributedDataset, ShufflesChunksInTheSameOrderForEveryNumberOfReplicas) {
 TEST(DistributedDataset, TellsADatasetInChunksWhichItNeedsNext) {
   OnReplicas two(2);
   const auto asked = std::make_shared<std::vector<size_t>>();
-  auto batches = two->distribute_dataset(ChunkedNumbers{{6, 6, 6, 6}, asked},
+  const auto orders = std::make_shared<ChunkedNumbers::Orders>();
+  auto batches = two->distribute_dataset(ChunkedNumbers{{6, 6, 6, 6}, asked, orders},
                                          {.global_batch_size = 4, .shuffle_seed = 11, .num_workers = 1});
   const auto order = flat(epoch_of(batches));
   // Each lane has two chunks, and its first batch is of the one that nobody asks for.
@@ -184,6 +191,12 @@ TEST(DistributedDataset, TellsADatasetInChunksWhichItNeedsNext) {
   expected.erase(static_cast<size_t>(order[2]) / 6);
   EXPECT_EQ(std::set<size_t>(asked->begin(), asked->end()), expected);
   EXPECT_EQ(batches.describe(), "batches of 4 out of 24 examples, shuffled with seed 11 in 2 lanes");
+  for (const size_t chunk : expected) {
+    std::vector<uint32_t> of_chunk;
+    for (const int64_t number : order)
+      if (static_cast<size_t>(number) / 6 == chunk) of_chunk.push_back(static_cast<uint32_t>(number) % 6);
+    EXPECT_EQ((*orders)[chunk], of_chunk);
+  }
 }
 
 TEST(DistributedDataset, AsksADatasetForExamplesOfAnEpoch) {
