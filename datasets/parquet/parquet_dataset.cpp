@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
@@ -44,6 +45,7 @@ namespace {
 
 constexpr int64_t kMostLanes = 16;
 constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
+constexpr int kMostThreads = 4;
 
 std::string text_of(const ParquetColumn& column) {
   const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
@@ -136,6 +138,11 @@ std::optional<int64_t> bytes_of(const ParquetFile& file, int row_group,
   return bytes;
 }
 
+int num_threads(const ParquetDatasetOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+}
+
 std::string text_of_null_rules(const ParquetDatasetOptions& options) {
   std::string text = options.null_lists_are_empty ? "lists" : "";
   if (options.null_fill) text += " " + std::to_string(*options.null_fill);
@@ -178,6 +185,9 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   if (options.lanes < 0)
     throw std::invalid_argument("[ParquetDataset] lanes: expected 0 or more, but got " +
                                 std::to_string(options.lanes));
+  if (options.threads < 0)
+    throw std::invalid_argument("[ParquetDataset] threads: expected 0 or more, but got " +
+                                std::to_string(options.threads));
   ParquetState& state = *state_;
   const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
@@ -219,15 +229,15 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
   state.lanes = static_cast<size_t>(
       options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
-  state.cache = std::make_unique<RowGroupCache>(
-      std::move(sizes), options.memory_limit,
-      [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
-        const ParquetState::Group& of = state.groups[group];
-        const ParquetFile& file = state.files[of.file];
-        auto values = file.read_row_group(of.row_group, order);
-        check_size(file, of.row_group, values, limit);
-        return values;
-      });
+  const auto decode = [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
+    const ParquetState::Group& of = state.groups[group];
+    const ParquetFile& file = state.files[of.file];
+    auto values = file.read_row_group(of.row_group, order);
+    check_size(file, of.row_group, values, limit);
+    return values;
+  };
+  state.cache =
+      std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, decode, num_threads(options));
 }
 
 std::optional<size_t> ParquetDataset::size() const {

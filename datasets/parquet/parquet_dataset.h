@@ -39,6 +39,8 @@ struct ParquetDatasetOptions {
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
   /// and 256 MiB, but at most 16. The order of shuffled rows depends on it.
   int64_t lanes = 0;
+  /// The number of threads that decode row groups ahead. 0: as many as this process has cores, but at most 4.
+  int threads = 0;
   /// Leaves out row groups that cannot be read, and those that are larger than the memory limit. To find
   /// damaged ones, all rows are read once at the start. Otherwise the first one is an error.
   bool skips_unreadable = false;
@@ -77,7 +79,7 @@ class ParquetDataset {
   /// and DataError naming the file and the column if a column's type differs from that in the first file, if
   /// a file has more columns than the first one and none were chosen, if a row group is larger than the
   /// memory limit, or if there is no file. Throws std::invalid_argument for a memory limit below 1 and
-  /// negative lanes.
+  /// negative lanes and threads.
   explicit ParquetDataset(const ParquetDatasetOptions& options);
 
   std::optional<size_t> size() const;

@@ -134,8 +134,7 @@ std::vector<size_t> ChunkedOrder::chunks_ahead(const Range& places) const {
     const size_t lane_end = lane_begins_[piece.lane + 1];
     const size_t last = std::min(lane_begins_[piece.lane] + piece.end - 1 + options_.window, lane_end - 1);
     const size_t i = chunk_at(last);
-    const size_t half = firsts_[i] + (firsts_[i + 1] - firsts_[i]) / 2;
-    if (last < half || firsts_[i + 1] >= lane_end) continue;
+    if (firsts_[i + 1] >= lane_end) continue;
     chunks.push_back(order_[chunk_at(firsts_[i + 1])]);
   }
   return chunks;

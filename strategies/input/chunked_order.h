@@ -46,8 +46,8 @@ class ChunkedOrder final : public ExampleOrder {
 
   std::vector<size_t> indices(const Range& places) const override;
 
-  /// Returns the chunks that the lanes of these places, all of one batch, come to next: those that a lane
-  /// reaches within half of the chunk in which it is.
+  /// Returns the chunks that the lanes of these places, all of one batch, come to next. A lane at the end of
+  /// its last chunk has none.
   std::vector<size_t> chunks_ahead(const Range& places) const;
 
   using Permutation = std::shared_ptr<const std::vector<uint32_t>>;

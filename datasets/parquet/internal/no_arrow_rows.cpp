@@ -2,6 +2,7 @@
 #include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/internal/parquet_row_writer.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/recycled_tensor.h"
 #include "lockstep/datasets/parquet/internal/stored_files.h"
 
 namespace lockstep {
@@ -28,6 +29,10 @@ std::vector<std::string> stored_files(const DataUri& uri, int) {
 
 std::unique_ptr<ParquetRowWriter> write_parquet(const ParquetWriterOptions& options) {
   throw_no_arrow(options.path);
+}
+
+at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {
+  return at::empty(shape, type);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,15 @@
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
+
+#include "lockstep/datasets/parquet/internal/recycled_tensor.h"
 
 namespace lockstep {
 
@@ -114,8 +121,17 @@ int64_t RecyclingPool::idle_bytes() const {
 
 arrow::MemoryPool* recycling_pool() {
   // Never destroyed: tensors may outlive static objects.
-  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), int64_t{64} << 20);
+  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), int64_t{96} << 20);
   return pool;
+}
+
+at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {
+  const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(type));
+  if (bytes == 0) return at::empty(shape, type);
+  uint8_t* memory = nullptr;
+  if (!recycling_pool()->Allocate(bytes, &memory).ok()) throw std::bad_alloc();
+  const auto free = [memory, bytes](void*) { recycling_pool()->Free(memory, bytes); };
+  return at::from_blob(memory, shape, free, type);
 }
 
 }  // namespace lockstep

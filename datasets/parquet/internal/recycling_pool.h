@@ -52,7 +52,7 @@ class RecyclingPool final : public arrow::MemoryPool {
   std::unordered_map<uint8_t*, int64_t> pieces_;  // sizes of those that are used
 };
 
-/// Returns the pool of this process, which keeps at most 64 MiB.
+/// Returns the pool of this process, which keeps at most 96 MiB.
 arrow::MemoryPool* recycling_pool();
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/datasets/parquet/internal/recycled_tensor.h"
+
 namespace lockstep {
 
 namespace {
@@ -108,7 +110,7 @@ void RowGatherer::add(const std::vector<ParquetValues>& group, c10::ArrayRef<int
       if (!to.defined()) {
         std::vector<int64_t> shape = from.values.sizes().vec();
         shape[0] = count_;
-        to = at::empty(shape, from.values.options());
+        to = recycled_tensor(shape, from.values.scalar_type());
       }
       gather_rows(from.values, to, rows, places, runs);
       continue;

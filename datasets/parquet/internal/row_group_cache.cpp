@@ -15,8 +15,11 @@ RowGroupCache::Rows places_of(const RowGroupCache::Rows& order) {
 
 }  // namespace
 
-RowGroupCache::RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode)
-    : groups_(std::move(groups)), limit_(limit), decode_(std::move(decode)) {}
+RowGroupCache::RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode, int threads)
+    : groups_(std::move(groups)),
+      limit_(limit),
+      decode_(std::move(decode)),
+      threads_(static_cast<size_t>(threads)) {}
 
 RowGroupCache::~RowGroupCache() {
   {
@@ -24,7 +27,7 @@ RowGroupCache::~RowGroupCache() {
     is_ending_ = true;
   }
   changed_.notify_all();
-  if (ahead_.joinable()) ahead_.join();
+  for (std::thread& thread : ahead_) thread.join();
 }
 
 /// Returns whether others were used so often since that nobody can be in the midst of this one. Processes
@@ -63,7 +66,9 @@ void RowGroupCache::decode(size_t group, const OrderWithin& order_within,
   lock.unlock();
   auto decoded = std::make_shared<RowGroup>();
   try {
-    const auto order = order_within ? order_within(group) : nullptr;
+    auto order = order_within ? order_within(group) : nullptr;
+    // A part of a row group's rows, as at the end of the rows to train on, has no order of all of them.
+    if (order && static_cast<int64_t>(order->size()) != groups_[group].rows) order = nullptr;
     if (order) decoded->places = places_of(*order);
     decoded->columns = decode_(group, order ? *order : Rows());
   } catch (...) {
@@ -122,7 +127,7 @@ void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithi
     is_new = true;
   }
   if (!is_new) return;
-  if (!ahead_.joinable()) ahead_ = std::thread([this] { work_ahead(); });
+  if (ahead_.size() < std::min(threads_, wanted_.size())) ahead_.emplace_back([this] { work_ahead(); });
   changed_.notify_all();
 }
 

@@ -31,16 +31,18 @@ class RowGroupCache {
   };
   /// Decodes a row group. Its row order[i] comes at place i, unless the order is empty.
   using Decode = std::function<std::vector<ParquetValues>(size_t group, const Rows& order)>;
-  /// Returns the rows of a row group in the order in which they will be used, or null.
+  /// Returns the rows of a row group in the order in which they will be used, or null. An order of another
+  /// number of rows is not used.
   using OrderWithin = std::function<std::shared_ptr<const Rows>(size_t group)>;
   struct Group {
     int64_t bytes = 0;  ///< decoded, at most the limit
     int64_t rows = 0;
   };
 
-  /// `limit` is in bytes. `decode` is called by several threads at the same time.
-  RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode);
-  /// Blocks until a row group that is being decoded ahead is done.
+  /// `limit` is in bytes. `decode` is called by several threads at the same time, up to `threads` of which
+  /// decode ahead.
+  RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode, int threads = 1);
+  /// Blocks until row groups that are being decoded ahead are done.
   ~RowGroupCache();
   RowGroupCache(const RowGroupCache&) = delete;
   RowGroupCache& operator=(const RowGroupCache&) = delete;
@@ -82,6 +84,7 @@ class RowGroupCache {
   const std::vector<Group> groups_;
   const int64_t limit_;
   const Decode decode_;
+  const size_t threads_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   Entries entries_;
@@ -91,7 +94,7 @@ class RowGroupCache {
   uint64_t uses_ = 0;
   std::deque<Wanted> wanted_;
   bool is_ending_ = false;
-  std::thread ahead_;  // started by the first prefetch()
+  std::vector<std::thread> ahead_;  // started by prefetch()
 };
 
 }  // namespace lockstep

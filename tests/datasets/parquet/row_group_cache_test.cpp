@@ -147,6 +147,18 @@ TEST(RowGroupCache, DecodesAheadInTheOrderInWhichRowsAreUsed) {
     EXPECT_EQ(decoded->columns[0].values[decoded->places[static_cast<size_t>(row)]].item<int64_t>(), row);
 }
 
+TEST(RowGroupCache, DoesNotUseAnOrderOfAPartOfTheRows) {
+  RowGroupCache cache(Groups(1, {.bytes = 10, .rows = 4}), 10, [](size_t group, const auto& order) {
+    EXPECT_TRUE(order.empty());
+    return values_of(group);
+  });
+  cache.prefetch({0}, [](size_t) {
+    return std::make_shared<const RowGroupCache::Rows>(RowGroupCache::Rows{2, 0, 1});
+  });
+  EXPECT_TRUE(cache.get(0, 3)->places.empty());
+  EXPECT_EQ(cache.num_decoded(), 1);
+}
+
 TEST(RowGroupCache, LeavesErrorsOfDecodingAheadToGet) {
   std::atomic<int> attempts{0};
   RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 2}), 20, [&](size_t group, const auto&) {
