@@ -26,20 +26,6 @@ bool is_parquet_name(std::string_view name) {
   return name.ends_with(".parquet") || name.ends_with(".pq");
 }
 
-/// Returns whether the place is a folder of folders without files, a zip archive, or a folder in one.
-bool is_image_place(const std::string& place) {
-  if (place.ends_with(".zip") || place.find(".zip/") != std::string::npos) return true;
-  std::error_code error;
-  bool has_folder = false;
-  for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (is_hidden(name) || name.starts_with('_')) continue;
-    if (!entry->is_directory(error)) return false;
-    has_folder = true;
-  }
-  return has_folder;
-}
-
 /// Removes the first of some endings that the name has.
 std::string without_ending(std::string name, const std::vector<std::string>& endings) {
   for (const std::string& ending : endings) {
@@ -234,6 +220,19 @@ class Planner {
 };
 
 }  // namespace
+
+bool is_image_place(const std::string& place) {
+  if (place.ends_with(".zip") || place.find(".zip/") != std::string::npos) return true;
+  std::error_code error;
+  bool has_folder = false;
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (is_hidden(name) || name.starts_with('_')) continue;
+    if (!entry->is_directory(error)) return false;
+    has_folder = true;
+  }
+  return has_folder;
+}
 
 ConversionPlan plan_conversion(const ConvertOptions& options, ConversionProgress& progress) {
   return Planner(options, progress).plan();

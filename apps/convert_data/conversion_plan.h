@@ -35,4 +35,7 @@ struct ConversionPlan {
 /// the input that cannot be read.
 ConversionPlan plan_conversion(const ConvertOptions& options, ConversionProgress& progress);
 
+/// Returns whether a place is a folder with folders and no files, a zip archive, or a folder in one.
+bool is_image_place(const std::string& place);
+
 }  // namespace lockstep::apps

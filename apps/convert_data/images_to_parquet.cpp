@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <random>
 #include <utility>
 
 #include "lockstep/apps/convert_data/click_conversion.h"
+#include "lockstep/apps/convert_data/folder_readers.h"
 #include "lockstep/apps/convert_data/image_conversion.h"
 #include "lockstep/apps/convert_data/parquet_parts.h"
 #include "lockstep/datasets/files/data_error.h"
@@ -93,17 +93,17 @@ class ImagesToParquet final : public ConversionStream {
   }
 
   Write read(size_t begin, size_t end) {
-    auto reader = take_reader();
     std::vector<std::vector<uint8_t>> contents;
     std::vector<std::string> names;
     std::vector<std::string_view> images, labels, texts;
+    readers_.with_reader([&](ClassFolderReader& reader) {
+      for (size_t i = begin; i < end; ++i) contents.push_back(reader.read(conversion_.in.files[i]));
+    });
     for (size_t i = begin; i < end; ++i) {
       const ClassFolderFile& file = conversion_.in.files[i];
-      contents.push_back(reader->read(file));
       names.push_back(std::filesystem::path(file.entry.name).filename().string());
       labels.push_back(conversion_.in.classes[static_cast<size_t>(file.label)]);
     }
-    give_back(std::move(reader));
     for (const auto& bytes : contents)
       images.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     texts.assign(names.begin(), names.end());
@@ -115,29 +115,11 @@ class ImagesToParquet final : public ConversionStream {
     };
   }
 
-  std::unique_ptr<ClassFolderReader> take_reader() {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (!readers_.empty()) {
-        auto reader = std::move(readers_.back());
-        readers_.pop_back();
-        return reader;
-      }
-    }
-    return std::make_unique<ClassFolderReader>(conversion_.in);
-  }
-
-  void give_back(std::unique_ptr<ClassFolderReader> reader) {
-    const std::scoped_lock lock(mutex_);
-    readers_.push_back(std::move(reader));
-  }
-
   ImageConversion conversion_;
   ConversionProgress& progress_;
   ParquetParts parts_;
   size_t next_ = 0;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ClassFolderReader>> readers_;  // that no thread uses
+  FolderReaders readers_{conversion_.in};
 };
 
 }  // namespace
