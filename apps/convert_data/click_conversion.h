@@ -41,6 +41,10 @@ std::unique_ptr<ConversionStream> clicks_to_parquet(const ClickConversion& conve
 std::unique_ptr<ConversionStream> parquet_to_clicks(std::vector<std::string> files, const std::string& out,
                                                     ConversionProgress& progress);
 
+/// Returns the files of click logs that some places name. Throws DataError as find_data_files(), and if one
+/// is named as an image.
+std::vector<std::string> find_click_files(const std::vector<std::string>& places);
+
 /// Returns the bytes of a local file; 0 for others.
 int64_t bytes_of_file(const std::string& path);
 

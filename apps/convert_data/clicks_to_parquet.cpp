@@ -8,6 +8,8 @@
 #include "lockstep/apps/convert_data/parquet_parts.h"
 #include "lockstep/datasets/clicks/parquet_clicks.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/find_files.h"
+#include "lockstep/datasets/images/internal/image_names.h"
 
 namespace lockstep::apps {
 namespace {
@@ -97,6 +99,16 @@ void ClickNotes::add(const ClickNotes& other) {
   if (num_respelled == 0) first_respelled = other.first_respelled;
   num_malformed += other.num_malformed;
   num_respelled += other.num_respelled;
+}
+
+std::vector<std::string> find_click_files(const std::vector<std::string>& places) {
+  std::vector<std::string> files = find_data_files(places);
+  for (const std::string& file : files)
+    if (has_image_extension(file))
+      throw DataError(file +
+                      ": expected a click log, but it is named as an image; name the folder of the "
+                      "images' class folders instead, as in <folder>/<class>/<name>.png");
+  return files;
 }
 
 int64_t bytes_of_file(const std::string& path) {

@@ -6,9 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/apps/convert_data/click_text.h"
 #include "lockstep/apps/convert_data/image_conversion.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
-#include "lockstep/datasets/files/internal/find_files.h"
+#include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/internal/image_names.h"
 #include "lockstep/datasets/parquet/internal/data_uri.h"
@@ -124,7 +125,7 @@ class Planner {
 
   void plan_clicks_to_parquet() {
     refuse_flag(options_.shuffle_seed.has_value(), "--shuffle-seed", "images");
-    const std::vector<std::string> files = find_data_files(options_.in);
+    const std::vector<std::string> files = find_click_files(options_.in);
     for (const std::string& file : files) compression_of(file);  // throws if it cannot be read
     plan_.kind = ConversionKind::kClicksToParquet;
     const bool is_file = is_parquet_name(options_.out);
@@ -197,6 +198,11 @@ class Planner {
 
   void plan_parquet_to_clicks(const std::vector<std::string>& files) {
     plan_.kind = ConversionKind::kParquetToClicks;
+    try {
+      open_click_parquet(files.front());
+    } catch (const DataError& error) {
+      throw DataError(std::string(error.what()) + "; images have the columns image and label");
+    }
     if (!ends_in(".tsv")) check_stems(files);
     const bool is_file = open_out("click logs", ".tsv", local_places(files),
                                   [](const std::string& name) { return name.ends_with(".tsv"); });
@@ -224,14 +230,20 @@ class Planner {
 bool is_image_place(const std::string& place) {
   if (place.ends_with(".zip") || place.find(".zip/") != std::string::npos) return true;
   std::error_code error;
-  bool has_folder = false;
+  bool has_folder = false, has_file = false;
   for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (is_hidden(name) || name.starts_with('_')) continue;
-    if (!entry->is_directory(error)) return false;
+    if (!entry->is_directory(error)) {
+      has_file = true;
+      continue;
+    }
     has_folder = true;
+    std::error_code ignored;
+    for (const auto& file : fs::directory_iterator(entry->path(), ignored))
+      if (has_image_extension(file.path().filename().string())) return true;
   }
-  return has_folder;
+  return has_folder && !has_file;
 }
 
 ConversionPlan plan_conversion(const ConvertOptions& options, ConversionProgress& progress) {

@@ -35,7 +35,8 @@ struct ConversionPlan {
 /// the input that cannot be read.
 ConversionPlan plan_conversion(const ConvertOptions& options, ConversionProgress& progress);
 
-/// Returns whether a place is a folder with folders and no files, a zip archive, or a folder in one.
+/// Returns whether a place is a zip archive, a folder in one, or a folder with folders that have images or
+/// that are all it has.
 bool is_image_place(const std::string& place);
 
 }  // namespace lockstep::apps

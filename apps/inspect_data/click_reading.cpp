@@ -7,7 +7,6 @@
 #include "lockstep/apps/inspect_data/inspected_data.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/byte_source.h"
-#include "lockstep/datasets/files/internal/find_files.h"
 
 namespace lockstep::apps {
 namespace {
@@ -121,7 +120,7 @@ DataReading open_click_reading(const InspectedData& data, ConversionProgress& pr
   DataSummary& summary = *reading.summary;
   summary.place = data.place;
   summary.kind = "click logs";
-  summary.files = find_data_files(data.paths);
+  summary.files = find_click_files(data.paths);
   summary.columns = click_column_summaries();
   bool is_compressed = false;
   for (const std::string& file : summary.files) {

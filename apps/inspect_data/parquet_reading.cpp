@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <exception>
-#include <mutex>
+#include <memory>
 
 #include "lockstep/apps/inspect_data/inspected_data.h"
 #include "lockstep/datasets/files/data_error.h"
@@ -103,8 +102,9 @@ void add_values(const ProfiledValues& read, int64_t rows, ColumnSummary& column)
 class ParquetReading final : public ConversionStream {
  public:
   struct Part {
-    std::shared_ptr<const ParquetProfile> file;
+    std::string path;
     int row_group = 0;
+    int64_t rows = 0;
   };
 
   ParquetReading(std::vector<Part> parts, DataSummary& summary, ConversionProgress& progress)
@@ -112,18 +112,26 @@ class ParquetReading final : public ConversionStream {
 
   Convert next() override {
     if (next_ == parts_.size()) return {};
-    return [this, part = parts_[next_++]] { return read(part); };
+    const Part& part = parts_[next_++];
+    // Only the files that are read now are open.
+    if (file_ == nullptr || path_ != part.path) file_ = open_profile(part.path);
+    path_ = part.path;
+    const auto& rows = file_->rows_of_groups();
+    const auto group = static_cast<size_t>(part.row_group);
+    if (group >= rows.size() || rows[group] != part.rows)
+      throw DataError(file_->path() + ": the file has changed since it was opened");
+    return
+        [this, file = file_, group = part.row_group, count = part.rows] { return read(*file, group, count); };
   }
   void finish() override {}
 
  private:
-  Write read(const Part& part) {
-    const int64_t rows = part.file->rows_of_groups()[static_cast<size_t>(part.row_group)];
+  Write read(const ParquetProfile& file, int row_group, int64_t rows) {
     auto columns = std::make_shared<std::vector<ColumnSummary>>();
-    for (size_t i = 0; i < part.file->columns().size(); ++i) {
-      columns->push_back(empty_summary(part.file->columns()[i]));
+    for (size_t i = 0; i < file.columns().size(); ++i) {
+      columns->push_back(empty_summary(file.columns()[i]));
       if (columns->back().kind != ColumnKind::kOther)
-        add_values(part.file->read(part.row_group, i), rows, columns->back());
+        add_values(file.read(row_group, i), rows, columns->back());
     }
     return [this, columns, rows] {
       for (const ColumnSummary& read : *columns)
@@ -139,6 +147,8 @@ class ParquetReading final : public ConversionStream {
   DataSummary& summary_;
   ConversionProgress& progress_;
   size_t next_ = 0;
+  std::string path_;
+  std::shared_ptr<const ParquetProfile> file_;  // with this path
 };
 
 /// Adds what a file's metadata says.
@@ -192,7 +202,7 @@ DataReading open_parquet_reading(const InspectedData& data, ConversionProgress& 
     const auto file = open_profile(path);
     add_facts(*file, summary);
     for (size_t i = 0; i < file->rows_of_groups().size(); ++i) {
-      all.push_back({.file = file, .row_group = static_cast<int>(i)});
+      all.push_back({.path = path, .row_group = static_cast<int>(i), .rows = file->rows_of_groups()[i]});
       rows.push_back(file->rows_of_groups()[i]);
     }
   }

@@ -2,6 +2,8 @@
 """convert_data on click logs: values as pyarrow reads them, the same bytes on the way back, and errors."""
 
 import gzip
+import os
+import pty
 import random
 import signal
 import subprocess
@@ -218,6 +220,34 @@ class ClicksTest(ConvertDataCase):
                 self.assertEqual(process.returncode, code, output + error)
                 self.assertIn(f"stopped by {sent.name}; nothing of {self.folder}/{out} was kept", error)
                 self.assertEqual(self.names(), before)
+
+    def test_a_terminal_shows_a_bar_that_is_removed_at_the_end(self):
+        large = self.folder / "large"
+        large.write_text(self.texts[1] * 100)
+        for flags, is_shown in (([], True), (["--quiet"], False)):
+            leader, terminal = pty.openpty()
+            process = subprocess.Popen([CONVERT_DATA, str(large), str(self.folder / "out"), "--threads", "1", "--overwrite", *flags],
+                                       stdout=subprocess.DEVNULL, stderr=terminal, env={**os.environ, "TERM": "xterm"})
+            os.close(terminal)
+            shown = b""
+            try:
+                while part := os.read(leader, 4096):
+                    shown += part
+            except OSError:  # the other end is closed
+                pass
+            os.close(leader)
+            self.assertEqual(process.wait(timeout=60), 0, shown)
+            self.assertEqual(b"MiB converted" in shown, is_shown, shown)
+            if is_shown:
+                self.assertRegex(shown, rb"\d+/\d+ \[.*rows/s.*\r\x1b\[K\Z")
+
+    def test_files_of_other_kinds_are_named(self):
+        pq.write_table(pa.table({"x": [1]}), self.folder / "x.parquet")
+        self.refuse("click logs have the columns label, I1 to I13", self.folder / "x.parquet", self.folder / "out", code=3)
+        self.refuse("images have the columns image and label", self.folder / "x.parquet", self.folder / "out", code=3)
+        (self.folder / "cats").mkdir()
+        (self.folder / "cats/1.png").write_bytes(b"")
+        self.refuse("cats/1.png: expected a click log, but it is named as an image", self.folder / "cats", self.folder / "out", code=3)
 
     def test_a_disk_that_is_full_is_named_and_leaves_nothing(self):
         before = self.names()

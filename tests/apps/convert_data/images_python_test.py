@@ -131,7 +131,8 @@ class ImagesTest(ConvertDataCase):
 
     def test_other_files_are_counted_and_missing_classes_named(self):
         (self.photos / "cat/notes.txt").write_text("mine")
-        self.assertIn("left out files that are no images of a class: 1 .txt: cat/notes.txt",
+        (self.photos / "README").write_text("mine")
+        self.assertIn("left out files that are no images of a class: 1 file without extension, 1 .txt: README, cat/notes.txt",
                       self.convert(self.photos, self.folder / "p.parquet"))
         (self.photos / "none").mkdir()
         self.refuse("class 'none'", self.photos, self.folder / "q.parquet", code=3)
