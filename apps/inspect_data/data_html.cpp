@@ -107,12 +107,13 @@ void add_histograms(const DataSummary& summary, HtmlPage& page) {
                                           .is_whole = is_whole}));
   };
   for (const ColumnSummary& column : summary.columns) {
+    // Classes have a figure of their own.
+    if (&column == label_column(summary) && column.values.is_exact()) continue;
     const std::string name = shortened_in_the_middle(printable(column.name), kLongestName);
     add(column.has_lists ? name + ", elements" : name, column.unit, column.numbers,
         column.kind == ColumnKind::kIntegers);
-    if (&column != label_column(summary))
-      add(name + (column.has_lists ? ", lengths" : ", sizes"), column.has_lists ? "elements" : "bytes",
-          column.lengths, true);
+    add(name + (column.has_lists ? ", lengths" : ", sizes"), column.has_lists ? "elements" : "bytes",
+        column.lengths, true);
     add(name + ", widths", "pixels", column.images.widths, true);
     add(name + ", heights", "pixels", column.images.heights, true);
     if (column.kind != ColumnKind::kImages) continue;
