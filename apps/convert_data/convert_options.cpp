@@ -23,7 +23,7 @@ FlagTable convert_flags() {
                 {"Parquet files", "rows-per-group", "N",
                  "Rows of a row group, the unit that training reads and shuffles. 0: 131072 rows of click "
                  "logs, or "
-                 "as many images as have 64 MiB",
+                 "as many images as have 64 MiB, up to 8192",
                  "0"},
                 {"Parquet files", "compression", "NAME", "none, snappy, gzip, lz4 or zstd",
                  ConvertOptions{}.compression},

@@ -13,7 +13,7 @@ struct ConvertOptions {
   std::string out;
   /// Of Parquet files that are written. 0: all rows of an input in one file.
   int64_t rows_per_file = 0;
-  /// 0: 131 072 rows of click logs, or as many images as have about 64 MiB.
+  /// 0: 131 072 rows of click logs, or as many images as have about 64 MiB, up to 8192.
   int64_t rows_per_group = 0;
   std::string compression = "zstd";
   /// Writes images in an order drawn from this seed; unset: by class and name.

@@ -16,7 +16,7 @@ struct ImageConversion {
   ClassFolder in;
   std::string out;  ///< See ParquetParts for its meaning with rows_per_file
   int64_t rows_per_file = 0;
-  int64_t rows_per_group = 0;  ///< 0: as many images as have about 64 MiB
+  int64_t rows_per_group = 0;  ///< 0: as many images as have about 64 MiB, up to 8192
   std::string compression = "zstd";
   std::optional<uint64_t> shuffle_seed = {};
 };

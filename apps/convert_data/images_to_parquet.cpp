@@ -28,10 +28,11 @@ bool is_utf8_text(std::string_view text) {
   return true;
 }
 
-/// Returns as many images as have about kBytesPerGroup, judging by some of the files.
+/// Returns as many images as have about kBytesPerGroup, judging by some of the files. Small ones are put into
+/// several row groups, too, as these are what workers share and threads read.
 int64_t images_per_group(const ClassFolder& folder) {
   constexpr size_t kSampled = 256;
-  constexpr int64_t kMost = int64_t{1} << 17;
+  constexpr int64_t kMost = 8192;
   const size_t step = std::max<size_t>(folder.files.size() / kSampled, 1);
   int64_t bytes = 0, count = 0;
   for (size_t i = 0; i < folder.files.size(); i += step, ++count) {

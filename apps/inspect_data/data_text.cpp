@@ -107,6 +107,7 @@ std::string details_text(const ColumnSummary& column) {
   std::string text;
   const std::string name = printable(column.name);
   const auto range = [](const NumberSummary& numbers) {
+    if (numbers.least == numbers.most) return grouped_number(static_cast<int64_t>(numbers.most)) + " each";
     return grouped_number(static_cast<int64_t>(numbers.least)) + " to " +
            grouped_number(static_cast<int64_t>(numbers.most)) + ", " + short_number(numbers.mean()) +
            " on average";

@@ -73,6 +73,8 @@ class ImagesTest(ConvertDataCase):
         count = 70_000
         pq.write_table(pa.table({"image": [JPEG] * count, "label": [i % 3 for i in range(count)]}), self.folder / "n.parquet")
         self.convert(self.folder / "n.parquet", self.folder / "n.zip")
+        self.convert(self.folder / "n.zip", self.folder / "again.parquet")
+        self.assertEqual(pq.ParquetFile(self.folder / "again.parquet").num_row_groups, -(-count // 8192))
         with zipfile.ZipFile(self.folder / "n.zip") as archive:
             self.assertEqual(len(archive.namelist()), count)
             self.assertEqual(archive.read(f"{69_999 % 3}/000069999.jpg"), JPEG)
