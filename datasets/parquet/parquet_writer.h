@@ -17,6 +17,8 @@ struct ParquetWriterOptions {
   std::string compression = "zstd";           ///< "none", "snappy", "gzip", "lz4" or "zstd"
   /// This number is written as null in every column of numbers. Unset: nothing is.
   std::optional<double> null_value{};
+  /// Names of columns of bytes that are written as strings, which must be UTF-8, rather than as binaries.
+  std::vector<std::string> text_columns{};
 };
 
 class ParquetRowWriter;

@@ -38,6 +38,7 @@ EXCEPTIONS = [
     (r"^build/release/bin/(scaling|parameter_server|planning|speed)_benchmark|_benchmark\.py|--rounds", "measures for minutes"),
     (r"\.keras\b|mnist\.safetensors|checkpoint-0", "reads your own files; tests/scripts/keras_weights_test.py and "
      "tests/apps/export_weights run the same programs"),
+    (r"^(convert_data|inspect_data)\b", "reads your own files; tests/apps/convert_data and tests/apps/inspect_data run the same programs"),
 ]
 
 # Flags that shorten a run: added to a command that has none, and lowered if it has more.

@@ -5,7 +5,7 @@ import re
 # Possible first words of a command. A block of code that begins with none of these is not shell.
 TOOLS = re.compile(
     r"(\w+=\S*\s+)*(scripts/|build/|examples/|benchmarks/|\./|\S+/build/|\S+/bin/|"
-    r"(train_images|train_ctr|train_gpt|plan|compare_strategies|inspect_run|export_weights|lockstep_launch_local|launch_local\.sh|"
+    r"(train_images|train_ctr|train_gpt|plan|compare_strategies|inspect_run|export_weights|convert_data|inspect_data|lockstep_launch_local|launch_local\.sh|"
     r"cmake|ctest|ninja|git|cd|export|curl|pip|python3?|docker|kubectl|srun|sbatch|sinfo|torchrun|mpirun|horovodrun|"
     r"systemctl|sudo|loginctl|tensorboard|mlflow|promtool|openssl|mkdir|cp|printf|sha256sum|apt-get|wget|tar)(\s|$))")
 FENCES = {"sh", "bash", "shell", "console"}

@@ -1,3 +1,4 @@
+#include <arrow/array.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
@@ -5,6 +6,7 @@
 #include <parquet/arrow/writer.h>
 #include <parquet/properties.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -66,6 +68,22 @@ arrow::Compression::type compression_of(const ParquetWriterOptions& options) {
   return found->second;
 }
 
+bool is_text(const ParquetWriterOptions& options, const ParquetColumn& column) {
+  const auto& names = options.text_columns;
+  return std::find(names.begin(), names.end(), column.name) != names.end();
+}
+
+/// Returns binaries as strings, which share their memory.
+std::shared_ptr<arrow::Array> as_text(const ParquetColumn& column, const arrow::Array& binaries) {
+  auto text = binaries.View(arrow::large_utf8());
+  arrow::Status status = text.status();
+  if (status.ok()) status = static_cast<const arrow::LargeStringArray&>(**text).ValidateUTF8();
+  if (!status.ok())
+    throw std::invalid_argument("[ParquetWriter] column '" + column.name + "': expected UTF-8, but got " +
+                                "other bytes");
+  return *text;
+}
+
 class ArrowRowWriter final : public ParquetRowWriter {
  public:
   explicit ArrowRowWriter(const ParquetWriterOptions& options)
@@ -120,8 +138,13 @@ class ArrowRowWriter final : public ParquetRowWriter {
                                   std::to_string(options.rows_per_group));
     if (options.columns.empty()) throw std::invalid_argument("[ParquetWriter] columns: expected one or more");
     arrow::FieldVector fields;
-    for (const ParquetColumn& column : options.columns)
-      fields.push_back(arrow::field(column.name, arrow_type(column)));
+    for (const ParquetColumn& column : options.columns) {
+      const bool has_text = is_text(options, column);
+      if (has_text && column.shape != ParquetShape::kBytes)
+        throw std::invalid_argument("[ParquetWriter] text_columns: expected columns of bytes, but '" +
+                                    column.name + "' is none");
+      fields.push_back(arrow::field(column.name, has_text ? arrow::large_utf8() : arrow_type(column)));
+    }
     return arrow::schema(fields);
   }
 
@@ -150,7 +173,9 @@ class ArrowRowWriter final : public ParquetRowWriter {
     for (size_t i = 0; i < options_.columns.size(); ++i) {
       std::vector<ParquetValues> parts;
       for (const auto& part : waiting_) parts.push_back(part[i]);
-      arrays.push_back(arrow_array(options_.columns[i], cat_rows(parts), options_.null_value));
+      const ParquetColumn& column = options_.columns[i];
+      auto array = arrow_array(column, cat_rows(parts), options_.null_value);
+      arrays.push_back(is_text(options_, column) ? as_text(column, *array) : std::move(array));
     }
     check(writer_->WriteTable(*arrow::Table::Make(schema_, arrays, num_waiting_), num_waiting_));
     waiting_.clear();

@@ -1,5 +1,6 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/parquet_profile.h"
 #include "lockstep/datasets/parquet/internal/parquet_row_writer.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 #include "lockstep/datasets/parquet/internal/recycled_tensor.h"
@@ -21,6 +22,10 @@ namespace {
 
 std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& options) {
   throw_no_arrow(is_uri(options.path) ? parse_uri(options.path).name() : options.path);
+}
+
+std::shared_ptr<const ParquetProfile> open_profile(const std::string& path, int) {
+  throw_no_arrow(is_uri(path) ? parse_uri(path).name() : path);
 }
 
 std::vector<std::string> stored_files(const DataUri& uri, int) {

@@ -17,7 +17,8 @@ ABOVE = {"apps", "benchmarks", "examples", "measurement", "tests", "torch_tpu"}
 # Rooms of the programs, in their order. A program's own folder comes after its rooms.
 APP_ROOMS = [
     "apps/shared", "apps/train_images/options", "apps/train_images/data", "apps/train_images/training", "apps/train_images",
-    "apps/train_ctr", "apps/train_gpt/options", "apps/train_gpt/data", "apps/train_gpt/training", "apps/train_gpt", "apps/plan", "apps/export_weights", "apps/inspect_run", "apps/compare_strategies/options",
+    "apps/train_ctr", "apps/train_gpt/options", "apps/train_gpt/data", "apps/train_gpt/training", "apps/train_gpt", "apps/plan", "apps/export_weights", "apps/convert_data", "apps/inspect_data",
+    "apps/inspect_run", "apps/compare_strategies/options",
     "apps/compare_strategies/trials", "apps/compare_strategies/report", "apps/compare_strategies",
 ]
 

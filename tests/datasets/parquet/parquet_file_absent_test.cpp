@@ -1,7 +1,12 @@
 #include <gmock/gmock.h>
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/parquet/internal/parquet_profile.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 
 namespace lockstep {
@@ -20,12 +25,12 @@ TEST(ParquetFileWithoutArrow, SaysWhatToInstall) {
 
 TEST(ParquetFileWithoutArrow, NamesStoresWithoutTheirCredentials) {
   const std::string uri = "s3://user1:secret@bucket/clicks.parquet?region=eu-west-1";
-  for (const bool finds : {false, true}) {
+  const std::vector<std::function<void()>> calls{[&] { find_parquet_files({uri}); },
+                                                 [&] { ParquetFile file({.path = uri}); },
+                                                 [&] { open_profile(uri); }};
+  for (const auto& call : calls) {
     try {
-      if (finds)
-        find_parquet_files({uri});
-      else
-        ParquetFile file({.path = uri});
+      call();
       FAIL() << "expected a DataError";
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), testing::StartsWith("s3://bucket/clicks.parquet: "));

@@ -98,6 +98,35 @@ TEST(ParquetWriter, WritesAllTypesOfNumbersAndStrings) {
   EXPECT_TRUE(read.back().offsets.equal(values.back().offsets));
 }
 
+TEST(ParquetWriter, WritesTextsThatAreUtf8Only) {
+  const TemporaryFolder folder;
+  const ParquetColumn column{.name = "text", .shape = ParquetShape::kBytes, .length = 0, .type = at::kByte};
+  const auto options = [&](const std::string& name) {
+    return ParquetWriterOptions{
+        .path = folder.file(name), .columns = {column}, .rows_per_group = 1, .text_columns = {"text"}};
+  };
+  const auto value = [](const std::vector<int64_t>& bytes) {
+    const auto size = static_cast<int64_t>(bytes.size());
+    return std::vector<ParquetValues>{
+        {.values = at::tensor(bytes).to(at::kByte), .offsets = at::tensor({int64_t{0}, size}, at::kLong)}};
+  };
+  ParquetWriter writer(options("texts"));
+  writer.append(value({0xc3, 0xa9}));
+  writer.close();
+  EXPECT_EQ(ParquetFile({.path = folder.file("texts")}).columns(), std::vector{column});
+  ParquetWriter bad(options("bad"));
+  EXPECT_THAT(message_of<std::invalid_argument>([&] {
+                bad.append(value({0xc3, 0x28}));
+              }),
+              HasSubstr("column 'text': expected UTF-8"));
+  EXPECT_THAT(
+      message_of<std::invalid_argument>([&] {
+        ParquetWriter(
+            {.path = folder.file("numbers"), .columns = {{.name = "number"}}, .text_columns = {"number"}});
+      }),
+      HasSubstr("text_columns: expected columns of bytes, but 'number' is none"));
+}
+
 TEST(ParquetWriter, WritesANumberAsNull) {
   const TemporaryFolder folder;
   const std::string path = folder.file("nulls.parquet");

@@ -28,7 +28,7 @@ header { padding-top: 2rem; }
 main { padding-bottom: 4rem; }
 h1 { margin: 0 0 .25rem; font-size: 1.5rem; line-height: 1.2; font-weight: 650; overflow-wrap: anywhere; }
 h2 { margin: 2.5rem 0 .75rem; font-size: 1.2rem; line-height: 1.3; font-weight: 650; }
-p { margin: 0 0 .75rem; max-width: 46rem; }
+p { margin: 0 0 .75rem; max-width: 46rem; overflow-wrap: anywhere; }
 header p { margin: 0 0 .25rem; color: var(--quiet); overflow-wrap: anywhere; }
 header p.lead { color: var(--text); font-size: 1.05rem; }
 figure { margin: 0; }
@@ -39,7 +39,7 @@ figure { margin: 0; }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: 1rem; }
 .figures .wide { grid-column: 1 / -1; }
 .chart { background: var(--card); border: 1px solid var(--edge); border-radius: .5rem; padding: .9rem 1rem .75rem; min-width: 0; }
-.chart figcaption { font-weight: 600; margin-bottom: .35rem; }
+.chart figcaption { font-weight: 600; margin-bottom: .35rem; overflow-wrap: anywhere; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; margin: 0 0 .4rem; padding: 0; list-style: none; color: var(--quiet);
   font-size: .875rem; }
 .legend li { display: flex; align-items: center; gap: .4rem; overflow-wrap: anywhere; }

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep::apps {
+
+/// What the first bytes of an image say.
+struct ImageHeader {
+  std::string format;  ///< PNG, JPEG, WebP or "none of these"
+  int64_t width = 0;   ///< 0: not found
+  int64_t height = 0;
+};
+
+/// Reads the header of an image, without decoding it. Believes no size in it.
+ImageHeader read_image_header(std::string_view bytes);
+
+}  // namespace lockstep::apps
