@@ -50,14 +50,14 @@ StateValue read_state(const std::string& folder, const CheckpointFile& file) {
 
 /// Returns the shard of `rows` that `described` holds, in a server's file.
 std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
-                                               const ParameterShard::Saved& saved,
-                                               const std::string& source) {
+                                               const ParameterShard::Saved& saved, const std::string& source,
+                                               const std::shared_ptr<RowDisk>& disk) {
   const auto rule = rule_in(described.at("rule"));
   const auto filtered = filter_in(described.at("filter"), rows);
   const auto growth = growth_in(described);
   try {
-    auto shard =
-        std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered, growth);
+    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered,
+                                                  growth, disk);
     shard->restore(saved);
     return shard;
   } catch (const InvalidArgument& error) {
@@ -131,8 +131,9 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
                 .file = file_in(manifest, shard.at("file").text(), path_)};
     if (const auto filtered = filter_in(shard.at("filter"), entry.rows)) entry.filter = filtered->filter;
     if (is_own) {
-      own_.push_back({entry.variable, entry.rows,
-                      restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
+      own_.push_back(
+          {entry.variable, entry.rows,
+           restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name, options_.disk)});
     } else if (is_needed) {
       read_checkpoint_file(path_, entry.file);  // throws if it is damaged
     }
