@@ -130,6 +130,7 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
                 .rows = {rows[0].count(), rows[1].count()},
                 .file = file_in(manifest, shard.at("file").text(), path_)};
     if (const auto filtered = filter_in(shard.at("filter"), entry.rows)) entry.filter = filtered->filter;
+    entry.grows = growth_in(shard).has_value();
     if (is_own) {
       own_.push_back(
           {entry.variable, entry.rows,
@@ -168,8 +169,14 @@ std::optional<ParameterShard::Saved> ServerCheckpoint::find_growing(const std::s
                                                                     const FilteredRows& filtered,
                                                                     const RowGrowth& growth) {
   std::vector<SavedShard> parts;
-  for (const auto& entry : entries_)
-    if (entry.variable == variable) parts.push_back({entry.rows, load(entry), entry.filter});
+  const auto own = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.variable == variable && entry.grows && entry.rows == filtered.rows;
+  });
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    // Beside the same rows of a table that grows, those of other servers are not needed.
+    if (entry->variable == variable && (own == entries_.end() || entry == own))
+      parts.push_back({entry->rows, load(*entry), entry->filter});
+  }
   if (parts.empty()) return std::nullopt;
   try {
     return assemble_growing(parts, filtered, growth);

@@ -55,6 +55,7 @@ class ServerCheckpoint : public ShardStorage {
     RowRange rows;
     CheckpointFile file;
     std::optional<RowFilter> filter{};
+    bool grows = false;
   };
 
   void open(const std::string& path);
