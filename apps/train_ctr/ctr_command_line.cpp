@@ -34,6 +34,13 @@ void read_servers(const Arguments& given, CtrOptions& options) {
           "expected it with --strategy parameter_server only, but got --strategy " + options.strategy);
     check_table_memory(options);
   }
+  options.table_disk = given.text("table-disk", "");
+  if (given.has("table-disk")) {
+    if (options.table_disk.empty()) given.refuse("table-disk", "a folder");
+    if (ctr_table_memory(options).embeddings == 0)
+      given.refuse_together("table-disk",
+                            "expected a size as --table-memory, but got " + options.table_memory);
+  }
   if (given.has("max-staleness"))
     options.max_staleness = static_cast<uint64_t>(given.integer("max-staleness", kStepCountsOrNone, 0));
   if (given.has("slots-per-step") && options.max_staleness != 0)

@@ -90,6 +90,10 @@ std::vector<Flag> ctr_server_flags() {
        "Instead of --table-rows: make rows as their categories occur, in this much memory of all servers "
        "together, such as 64MiB, or unlimited. A new row replaces the one unused for longest if there is no "
        "memory left. See --min-frequency and --steps-to-live"},
+      {"Parameter servers", "table-disk", "FOLDER",
+       "With --table-memory: keep rows for which it has no room in this folder on each server's local disk "
+       "instead of replacing others. Each server empties a folder of its own there when it starts",
+       "", FlagRole::kProcess},
       {"Parameter servers", "max-staleness", "N",
        "How many updates of other workers may happen between reading the parameters for a step and applying "
        "its gradients. 0: all workers compute each step together (default: any number)"},
@@ -201,8 +205,10 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
                      {"max-staleness", "strategy"},
                      {"no-look-ahead", "strategy"},
                      {"slots-per-step", "max-staleness"}},
-      .needs = {
-          {"metrics-address", {"metrics-port"}}, {"save-every", {"backup-dir"}}, {"resume", {"backup-dir"}}}};
+      .needs = {{"table-disk", {"table-memory"}},
+                {"metrics-address", {"metrics-port"}},
+                {"save-every", {"backup-dir"}},
+                {"resume", {"backup-dir"}}}};
   for (auto flags :
        {ctr_data_flags(), ctr_model_flags(), ctr_training_flags(), ctr_check_flags(), ctr_run_flags(),
         metrics_flags(), strategy_flags(strategies), ctr_server_flags(), common_flags()})

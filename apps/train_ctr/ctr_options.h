@@ -60,6 +60,7 @@ struct CtrOptions : StrategyChoice, CtrWork, LayoutPolicyChoice, MetricsChoice {
   bool quiet = false;
 
   std::optional<uint64_t> max_staleness;  ///< for parameter_server; none: any
+  std::string table_disk;                 ///< ServeParametersOptions::table_disk
   int slots_per_step = 0;                 ///< for parameter_server with a staleness of 0; 0: one per worker
   bool looks_ahead = true;                ///< for parameter_server
 

@@ -107,6 +107,7 @@ std::string ctr_configuration_text(const CtrOptions& options, const CtrFacts& fa
                                     ctr_precision_name(options.precision)));
   if (!options.table_memory.empty())
     text += line("table memory", fmt::format("{}, of all servers together", options.table_memory));
+  if (!options.table_disk.empty()) text += line("table disk", options.table_disk);
   if (options.min_frequency > 1 || options.steps_to_live > 0)
     text += line("row filter",
                  fmt::format("from update {} on{}", std::max<int64_t>(1, options.min_frequency),

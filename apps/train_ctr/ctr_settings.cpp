@@ -48,6 +48,7 @@ settings::NamedValues ctr_server_values(const CtrOptions& options) {
   const bool may_have_servers = options.strategy == "parameter_server" || options.strategy == "auto";
   const auto staleness = static_cast<int64_t>(options.max_staleness.value_or(0));
   return {{"table-memory", settings::text(options.table_memory)},
+          {"table-disk", settings::text(options.table_disk)},
           {"max-staleness", settings::where(options.max_staleness.has_value(), staleness)},
           {"slots-per-step", settings::count(options.slots_per_step)},
           {"no-look-ahead", settings::where(may_have_servers, !options.looks_ahead)}};

@@ -110,9 +110,10 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
 void serve_as_ps(const std::shared_ptr<const ClusterResolver>& cluster, const CtrOptions& options) {
   const InterruptionGuard interruption;
   require_writable_folder("--backup-dir", options.backup_dir);
-  serve_parameters(cluster, {.backup_dir = options.backup_dir, .on_message = log_of_ctr, .is_leaving = [&] {
-                               return interruption.signal() != 0;
-                             }});
+  serve_parameters(cluster, {.backup_dir = options.backup_dir,
+                             .on_message = log_of_ctr,
+                             .is_leaving = [&] { return interruption.signal() != 0; },
+                             .table_disk = options.table_disk});
   if (interruption.signal() != 0)
     throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
 }

@@ -105,7 +105,7 @@ RpcMessage ParameterService::answer(const CreateShard& request) {
                                        saved                ? saved->values
                                        : initial && !growth ? make_values(*initial, rows, values)
                                                             : values,
-                                       rule, filtered, growth);
+                                       rule, filtered, growth, disk_);
   shard->check_alike(sizes, values.scalar_type(), rule, filtered, growth);
   if (saved) shard->restore(*saved);
   HeldShard held;

@@ -21,10 +21,11 @@ namespace lockstep {
 class ParameterService {
  public:
   /// Without a storage, nothing is saved and SaveShards is refused. EndServing calls `on_end` from any
-  /// thread; it must not wait for the server's end. Empty: nothing is called.
+  /// thread; it must not wait for the server's end. Empty: nothing is called. Rows of tables that grow go to
+  /// `disk`, if there is one, when their limit of memory has no room for them.
   explicit ParameterService(std::shared_ptr<ShardStorage> storage = nullptr,
-                            std::function<void()> on_end = {})
-      : storage_(std::move(storage)), on_end_(std::move(on_end)) {}
+                            std::function<void()> on_end = {}, std::shared_ptr<RowDisk> disk = nullptr)
+      : storage_(std::move(storage)), on_end_(std::move(on_end)), disk_(std::move(disk)) {}
 
   /// Adds a saved shard before clients connect. Clients may split the variable differently: when they create
   /// a shard of it that does not exist, restored shards that nobody has requested yet are dropped. Throws
@@ -61,6 +62,7 @@ class ParameterService {
 
   const std::shared_ptr<ShardStorage> storage_;
   const std::function<void()> on_end_;
+  const std::shared_ptr<RowDisk> disk_;
   StepCollector collector_;
   Mutex commit_mutex_;  // held while a step is made, so that nobody is told earlier that it is made
   mutable Mutex mutex_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <unordered_set>
 
 #include "lockstep/parameter_server/shards/memory_row_store.h"
@@ -51,6 +52,17 @@ at::Tensor empty_rows(const at::Tensor& like, int64_t num_rows) {
   return at::empty(sizes, like.options());
 }
 
+/// Returns the indices of numbers in their order.
+std::vector<int64_t> ascending_order(std::span<const int64_t> numbers) {
+  std::vector<int64_t> order(numbers.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const auto is_less = [&](int64_t one, int64_t other) {
+    return numbers[static_cast<size_t>(one)] < numbers[static_cast<size_t>(other)];
+  };
+  if (!std::is_sorted(order.begin(), order.end(), is_less)) std::sort(order.begin(), order.end(), is_less);
+  return order;
+}
+
 /// Throws if an int64 vector of this name does not have a number for each row.
 const int64_t* numbers_in(const std::string& name, const at::Tensor& tensor, int64_t count) {
   if (!tensor.defined() || tensor.scalar_type() != at::kLong || tensor.dim() != 1 ||
@@ -64,8 +76,12 @@ const int64_t* numbers_in(const std::string& name, const at::Tensor& tensor, int
 }  // namespace
 
 GrowingRows::GrowingRows(const FilteredRows& filtered, const RowGrowth& growth, const at::Tensor& like,
-                         const UpdateRule& rule)
-    : filtered_(filtered), growth_(checked(growth, filtered)), like_(empty_rows(like, 0)), rule_(rule) {
+                         const UpdateRule& rule, std::shared_ptr<RowDisk> disk)
+    : filtered_(filtered),
+      growth_(checked(growth, filtered)),
+      like_(empty_rows(like, 0)),
+      rule_(rule),
+      disk_(std::move(disk)) {
   make_values(filtered_.initial, {0, 0}, like_);  // throws if they are invalid
   const ShardOptimizer example(empty_rows(like, 1), rule);
   for (const auto& [name, tensor] : example.state())
@@ -76,9 +92,16 @@ GrowingRows::GrowingRows(const FilteredRows& filtered, const RowGrowth& growth, 
     sketch_.emplace(growth_.max_bytes == 0 ? kBytesOfCounts : growth_.max_bytes / kShareOfCounts);
     if (growth_.max_bytes > 0) for_rows = std::max<int64_t>(1, for_rows - sketch_->bytes());
   }
+  const int64_t record_bytes = row_bytes_ * static_cast<int64_t>(1 + state_names_.size());
+  if (disk_ && growth_.max_bytes == 0)
+    refuse_growth("max_bytes: expected a limit of the memory for rows that are also on disk, but got none");
   try {
-    store_ = std::make_unique<MemoryRowStore>(MemoryRowStoreOptions{
-        .record_bytes = row_bytes_ * static_cast<int64_t>(1 + state_names_.size()), .max_bytes = for_rows});
+    if (disk_) {
+      store_ = disk_->make_store(record_bytes, for_rows);
+    } else {
+      store_ = std::make_unique<MemoryRowStore>(
+          MemoryRowStoreOptions{.record_bytes = record_bytes, .max_bytes = for_rows});
+    }
   } catch (const InvalidArgument& error) {
     refuse_growth("max_bytes: ", error.what());
   }
@@ -104,10 +127,18 @@ at::Tensor GrowingRows::initial_row(int64_t row) const {
 at::Tensor GrowingRows::read(std::span<const int64_t> rows) const {
   auto copies = empty_rows(like_, static_cast<int64_t>(rows.size()));
   const auto size = static_cast<size_t>(row_bytes_);
-  auto* next = bytes_of(copies);
-  for (const int64_t row : rows) {
-    if (!store_->read(row, {next, size})) std::memcpy(next, bytes_of(initial_row(row)), size);
-    next += size;
+  auto* first = bytes_of(copies);
+  const auto order = ascending_order(rows);
+  std::vector<int64_t> expected;
+  expected.reserve(order.size());
+  for (const int64_t i : order)
+    if (const int64_t row = rows[static_cast<size_t>(i)]; expected.empty() || expected.back() != row)
+      expected.push_back(row);
+  store_->expect(expected);
+  for (const int64_t i : order) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    const std::span<std::byte> own(first + i * row_bytes_, size);
+    if (!store_->read(row, own)) std::memcpy(own.data(), bytes_of(initial_row(row)), size);
   }
   return copies;
 }
@@ -129,6 +160,7 @@ void GrowingRows::step(ShardOptimizer& shared, const at::Tensor& rows, const at:
   const auto parts = parts_of(batch);
   auto record = empty_record();
   std::vector<int64_t> known, made, admitted;  // indices into `numbers`
+  store_->expect(numbers);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = numbers[static_cast<size_t>(i)];
     if (store_->read(row, record)) {
@@ -165,15 +197,25 @@ void GrowingRows::step(ShardOptimizer& shared, const at::Tensor& rows, const at:
   if (sketch_ && update % steps_to_live == 0) sketch_->halve();
 }
 
+at::Tensor GrowingRows::empty_to_save(at::Tensor like, int64_t num_rows) const {
+  if (!disk_ || num_rows == 0) return empty_rows(like, num_rows);
+  auto sizes = like.sizes().vec();
+  sizes[0] = num_rows;
+  const auto bytes = disk_->map_bytes(static_cast<size_t>(c10::multiply_integers(sizes)) * like.itemsize());
+  return at::from_blob(
+      bytes.get(), sizes, [bytes](void*) {}, like.options());
+}
+
 GrowingRows::Saved GrowingRows::save() const {
   const int64_t count = store_->size();
-  Saved saved{empty_rows(like_, count), {}};
+  Saved saved{empty_to_save(like_, count), {}};
   std::vector<std::byte*> parts{bytes_of(saved.values)};
   for (const auto& name : state_names_) {
-    saved.state.emplace_back(name, empty_rows(like_, count));
+    saved.state.emplace_back(name, empty_to_save(like_, count));
     parts.push_back(bytes_of(saved.state.back().second));
   }
-  const auto rows = at::empty({count}, at::kLong), updates = at::empty({count}, at::kLong);
+  const auto no_numbers = at::empty({0}, at::kLong);
+  const auto rows = empty_to_save(no_numbers, count), updates = empty_to_save(no_numbers, count);
   int64_t i = 0;
   store_->for_each([&](int64_t row, uint64_t update, std::span<const std::byte> record) {
     for (size_t part = 0; part < parts.size(); ++part)
@@ -210,12 +252,13 @@ void GrowingRows::restore(const Saved& saved, uint64_t update) {
                                      " at most, but got ", updates[i]));
   }
   std::vector<const std::byte*> parts;
-  const auto expected = empty_rows(like_, count);
+  auto sizes = like_.sizes().vec();
+  sizes[0] = count;
   const auto add_part = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.sizes() != expected.sizes() || !tensor.is_contiguous() ||
-        tensor.scalar_type() != expected.scalar_type() || !tensor.is_cpu())
+    if (!tensor.defined() || tensor.sizes() != at::IntArrayRef(sizes) || !tensor.is_contiguous() ||
+        tensor.scalar_type() != like_.scalar_type() || !tensor.is_cpu())
       throw InvalidArgument(
-          c10::str(name, ": expected ", expected.toString(), " of shape ", expected.sizes(), ", but got ",
+          c10::str(name, ": expected ", like_.toString(), " of shape ", at::IntArrayRef(sizes), ", but got ",
                    tensor.defined() ? c10::str(tensor.toString(), " of shape ", tensor.sizes()) : "none"));
     parts.push_back(bytes_of(tensor));
   };
@@ -230,7 +273,16 @@ void GrowingRows::restore(const Saved& saved, uint64_t update) {
   const auto size = static_cast<size_t>(row_bytes_);
   // A row is left out if the limit has become smaller and the last rows of the order need the memory.
   const int64_t first = std::max<int64_t>(0, count - store_->capacity());
+  constexpr int64_t kRowsExpected = 4096;
+  std::vector<int64_t> expected;
   for (int64_t i = first; i < count; ++i) {
+    if ((i - first) % kRowsExpected == 0) {
+      expected.clear();
+      for (int64_t k = i; k < std::min(count, i + kRowsExpected); ++k)
+        expected.push_back(numbers[k] - filtered_.rows.begin);
+      std::sort(expected.begin(), expected.end());
+      store_->expect(expected);
+    }
     for (size_t each = 0; each < parts.size(); ++each)
       std::memcpy(record.data() + each * size, parts[each] + i * row_bytes_, size);
     store_->write(numbers[i] - filtered_.rows.begin, static_cast<uint64_t>(updates[i]), record);

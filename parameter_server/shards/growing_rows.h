@@ -12,6 +12,7 @@
 
 #include "lockstep/parameter_server/shards/row_admission.h"
 #include "lockstep/parameter_server/shards/row_count_sketch.h"
+#include "lockstep/parameter_server/shards/row_disk.h"
 #include "lockstep/parameter_server/shards/row_store.h"
 #include "lockstep/parameter_server/shards/shard_optimizer.h"
 #include "lockstep/parameter_server/variables/row_growth.h"
@@ -22,15 +23,17 @@ namespace lockstep {
 /// which its id occurs for the `min_frequency`-th time, and until then shows its initial values. It is
 /// removed after `steps_to_live` updates without it, or when the memory limit has no room for a new row and
 /// it is the row that no update used for longest. If one update has more new rows than fit, those with the
-/// highest numbers are not made, and their gradients are dropped.
+/// highest numbers are not made, and their gradients are dropped. With a disk, the limit is that of the rows
+/// in memory and of what else the limit counts: the other rows are on the disk, and none is removed for it.
 ///
 /// The rows and their values depend only on the sequence of updates. Not thread-safe.
 class GrowingRows {
  public:
   /// `like` gives the shape and dtype of a row, as for make_values(). Throws InvalidArgument for numbers out
-  /// of range, and for a limit that has no room for a row.
+  /// of range, and for a limit that has no room for a row, or none with a disk. With a disk, functions also
+  /// throw std::system_error naming the disk's folder; the rows are lost then.
   GrowingRows(const FilteredRows& filtered, const RowGrowth& growth, const at::Tensor& like,
-              const UpdateRule& rule);
+              const UpdateRule& rule, std::shared_ptr<RowDisk> disk = nullptr);
 
   const RowGrowth& growth() const { return growth_; }
   /// Returns a copy of these rows, numbered within the shard.
@@ -52,6 +55,7 @@ class GrowingRows {
     /// minimum frequency, "row_counts", those of a RowCountSketch.
     std::vector<std::pair<std::string, at::Tensor>> state;
   };
+  /// With a disk, the tensors are mapped files, whose pages take memory only while there is enough.
   Saved save() const;
   /// Throws InvalidArgument naming the first part that save() cannot have returned, for rows that are not in
   /// the shard and for updates after `update`; nothing is changed then. If the limit has become smaller, the
@@ -64,6 +68,7 @@ class GrowingRows {
   std::vector<std::byte> empty_record() const;
   at::Tensor initial_row(int64_t row) const;
   bool admits(int64_t row);
+  at::Tensor empty_to_save(at::Tensor like, int64_t num_rows) const;
 
   const FilteredRows filtered_;
   const RowGrowth growth_;
@@ -71,6 +76,7 @@ class GrowingRows {
   const UpdateRule rule_;
   std::vector<std::string> state_names_;  // of the state by row
   int64_t row_bytes_;                     // of one of a record's parts
+  const std::shared_ptr<RowDisk> disk_;
   std::unique_ptr<RowStore> store_;
   std::optional<RowCountSketch> sketch_;
 };

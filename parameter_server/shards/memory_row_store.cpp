@@ -11,7 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int32_t kNoPlace = -1;
 /// Bytes of records in a block: few enough that the last block's unused part hardly counts.
 constexpr int64_t kBlockBytes = int64_t{1} << 16;
 constexpr int64_t kPageBytes = 4096;
@@ -80,6 +79,11 @@ bool MemoryRowStore::read(int64_t row, std::span<std::byte> bytes) const {
   if (place == kNoPlace) return false;
   std::memcpy(bytes.data(), record_at(place), bytes.size());
   return true;
+}
+
+MemoryRowStore::View MemoryRowStore::oldest() const {
+  const auto& own = at(oldest_);
+  return {own.row, own.update, {record_at(oldest_), static_cast<size_t>(options_.record_bytes)}};
 }
 
 void MemoryRowStore::unlink(int32_t place) {

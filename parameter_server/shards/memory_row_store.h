@@ -32,7 +32,20 @@ class MemoryRowStore : public RowStore {
   void for_each(const Visit& visit) const override;
   int64_t capacity() const override { return capacity_; }
 
+  bool contains(int64_t row) const { return find(row) != kNoPlace; }
+  /// A row with its record, which is valid until the store changes.
+  struct View {
+    int64_t row;
+    uint64_t update;
+    std::span<const std::byte> record;
+  };
+  /// Returns the row unused for longest. There must be one.
+  View oldest() const;
+  /// Removes the row unused for longest. There must be one.
+  void remove_oldest() { remove(oldest_); }
+
  private:
+  static constexpr int32_t kNoPlace = -1;
   /// A row's record is in the place of the same number.
   struct Place {
     int64_t row;

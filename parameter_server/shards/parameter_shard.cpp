@@ -38,7 +38,7 @@ bool is_alike(const at::Tensor& one, const at::Tensor& other) {
 
 ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
                                const std::optional<FilteredRows>& filtered,
-                               const std::optional<RowGrowth>& growth)
+                               const std::optional<RowGrowth>& growth, const std::shared_ptr<RowDisk>& disk)
     : name_(std::move(name)),
       num_rows_(growth && filtered                     ? filtered->rows.size()
                 : values.defined() && values.dim() > 0 ? values.size(0)
@@ -50,7 +50,7 @@ ParameterShard::ParameterShard(std::string name, const at::Tensor& values, const
   if (growth_) {
     if (!filtered_) refuse("expected a row filter for a table that grows, but got none");
     try {
-      growing_.emplace(*filtered_, *growth_, optimizer_.values(), rule_);
+      growing_.emplace(*filtered_, *growth_, optimizer_.values(), rule_, disk);
     } catch (const InvalidArgument& error) {
       refuse(error.what());
     }

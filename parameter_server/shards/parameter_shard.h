@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,11 +44,13 @@ struct PushResult {
 class ParameterShard {
  public:
   /// Copies `values`. Set `filtered` for a table whose rows are trained as its filter says. With `growth`,
-  /// which requires `filtered`, `values` only gives the shape and dtype of rows, and there are none at first.
-  /// Throws as ShardOptimizer, RowAdmission and GrowingRows do; the message begins with the name.
+  /// which requires `filtered`, `values` only gives the shape and dtype of rows, and there are none at first;
+  /// `disk` is for such rows beyond the limit. Throws as ShardOptimizer, RowAdmission and GrowingRows do; the
+  /// message begins with the name.
   ParameterShard(std::string name, const at::Tensor& values, const UpdateRule& rule,
                  const std::optional<FilteredRows>& filtered = std::nullopt,
-                 const std::optional<RowGrowth>& growth = std::nullopt);
+                 const std::optional<RowGrowth>& growth = std::nullopt,
+                 const std::shared_ptr<RowDisk>& disk = nullptr);
 
   const std::string& name() const { return name_; }
   /// Throws InvalidArgument naming the shard if its values have another shape or dtype, or if its rule,

@@ -13,6 +13,10 @@ class RowStore {
  public:
   virtual ~RowStore() = default;
 
+  /// Tells which rows, ascending, are going to be read in this order and then perhaps written. A store that
+  /// has rows elsewhere than in memory then reads many at once. Without it, calls do the same, but more
+  /// slowly.
+  virtual void expect(std::span<const int64_t>) const {}
   /// Copies as many of the record's first bytes as `bytes` has. Returns false if there is no such row. Does
   /// not count as a use of the row.
   virtual bool read(int64_t row, std::span<std::byte> bytes) const = 0;

@@ -83,16 +83,21 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   const auto log = [&](const std::string& line) {
     options.on_message ? options.on_message(line) : write_error_line(line);
   };
+  std::shared_ptr<RowDisk> disk;
+  if (!options.table_disk.empty())
+    disk = std::make_shared<RowDisk>(c10::str(options.table_disk, "/ps-", task));
   std::shared_ptr<ServerCheckpoint> checkpoint;
   if (!options.backup_dir.empty())
     checkpoint = std::make_shared<ServerCheckpoint>(ServerCheckpointOptions{
         .folder = options.backup_dir,
         .server = static_cast<int>(std::find(servers.begin(), servers.end(), task) - servers.begin()),
         .num_servers = static_cast<int>(servers.size()),
-        .on_message = log});
+        .on_message = log,
+        .disk = disk});
 
   ServingEnd end;
-  ParameterService service(checkpoint, [&end] { end.come(); });
+  ParameterService service(
+      checkpoint, [&end] { end.come(); }, disk);
   if (checkpoint)
     for (auto& shard : checkpoint->take_own()) service.restore(std::move(shard));
   const auto& address = spec.task_address("ps", task);

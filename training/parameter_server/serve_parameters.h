@@ -18,6 +18,10 @@ struct ServeParametersOptions {
   /// about to save, and leaves once none is connected. Called several times a second. If empty, the server
   /// stays until the job ends.
   std::function<bool()> is_leaving{};
+  /// Folder on the local disk for the rows of tables that grow that do not fit into their limit of memory.
+  /// Each server makes a folder of its own there, such as ps-0, and empties it when it starts: checkpoints
+  /// keep rows, not this folder. If empty, such tables remove rows.
+  std::string table_disk{};
 };
 
 /// Runs a ps task of a ParameterServerStrategy: holds its share of the parameters until the chief ends the
@@ -26,7 +30,8 @@ struct ServeParametersOptions {
 ///
 /// If `resolver` is null, resolve_cluster() finds it in the environment. The server listens at the task's
 /// address. Throws InvalidArgument if the task is not a ps, or if the job has no secret and is not on
-/// loopback; CheckpointError if there are checkpoints but none can be read; and ClusterError if the address,
+/// loopback, or if there is a `table_disk` in a build without RocksDB; FolderInUse if another server uses the
+/// same one; CheckpointError if there are checkpoints but none can be read; and ClusterError if the address,
 /// which it names, cannot be listened on, or if no other process was connected for `cluster.join_timeout`.
 void serve_parameters(std::shared_ptr<const ClusterResolver> resolver = nullptr,
                       const ServeParametersOptions& options = {},

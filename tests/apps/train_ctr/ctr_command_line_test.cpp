@@ -138,6 +138,10 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   EXPECT_EQ(line_of({"--data", "a.txt", "--test-share", "0.25"}).options.test_share, 0.25);
   const auto growing = line_of({"--strategy", "parameter_server", "--table-memory", "64MiB"}).options;
   EXPECT_EQ(growing.table_memory, "64MiB");
+  EXPECT_EQ(growing.table_disk, "");
+  EXPECT_EQ(line_of({"--strategy", "parameter_server", "--table-memory", "64MiB", "--table-disk", "rows"})
+                .options.table_disk,
+            "rows");
 }
 
 TEST(CtrCommandLineTest, TheMemoryOfTablesIsSplitByTheBytesOfTheirRows) {
@@ -174,6 +178,11 @@ TEST(CtrCommandLineTest, WhatDoesNotGoTogetherIsRefused) {
               HasSubstr("--table-memory 64MiB: expected it with --strategy parameter_server only, but got"));
   EXPECT_THAT(refusal({"--strategy", "parameter_server", "--table-memory", "64MiB", "--table-rows", "9"}),
               AllOf(HasSubstr("--table-memory"), HasSubstr("--table-rows")));
+  EXPECT_THAT(refusal({"--strategy", "parameter_server", "--table-disk", "rows"}),
+              AllOf(HasSubstr("--table-disk"), HasSubstr("--table-memory")));
+  EXPECT_THAT(
+      refusal({"--strategy", "parameter_server", "--table-memory", "unlimited", "--table-disk", "rows"}),
+      HasSubstr("--table-disk rows: expected a size as --table-memory, but got unlimited"));
   EXPECT_THAT(refusal({"--test-data", "a"}), HasSubstr("--test-data a: expected it with a file as --data"));
   EXPECT_THAT(refusal({"--skip-bad"}), HasSubstr("expected it with a file as --data, but got generated"));
   EXPECT_THAT(refusal({"--data", "a", "--test-data", "b", "--test-share", "0.5"}), HasSubstr("--test-share"));

@@ -136,6 +136,27 @@ class ServersTest(train_ctr_case.TrainCtrCase):
         text = self.expect_end(job, 128 + KILL)
         self.assertRegex(text, r"\[chief\] train_ctr: error: .*ps 1 \(127\.0\.0\.1:\d+\)")
 
+    def test_rows_on_disk_train_as_those_in_memory(self):
+        common = [argument for argument in WORK if argument not in ("--table-rows", 20000)]
+        common += ["--model", "dlrm", "--embedding-dim", 64, "--max-staleness", 0]
+        first = [*common, "--steps", 230]
+        known = self.expect_end(self.start_job(*first, "--table-memory", "unlimited"))
+        disk, backup = self.folder / "rows", self.folder / "backup"
+        on_disk = ["--table-memory", "24MiB", "--table-disk", disk, "--backup-dir", backup]
+        job = self.start_job(*first, *on_disk)
+        if job.wait() != 0 and "librocksdb-dev" in job.text():
+            self.skipTest("built without RocksDB")
+        text = self.expect_end(job)
+        self.assertRegex(text, r"table disk +" + re.escape(str(disk)))
+        losses = re.compile(r"step \d+/230  loss \S+")
+        self.assertEqual(losses.findall(text), losses.findall(known))
+        self.assertEqual(self.auc(text), self.auc(known))
+        self.assertEqual(sorted(path.name for path in disk.iterdir()), ["ps-0", "ps-1"])
+        self.assertEqual([path.name for path in disk.glob("ps-*/lockstep-rows-*")], [])
+        # The rows of two servers are those of one, which takes them from the checkpoint.
+        rest = self.expect_end(self.start_job(*common, *on_disk, "--steps", 234, servers=1))
+        self.assertIn("from step 230 on", rest)
+
     def test_rows_that_are_rare_can_be_left_alone(self):
         text = self.expect_end(self.start_job(*WORK, "--steps", 100, "--min-frequency", 5, "--steps-to-live", 50))
         self.assertIn("row filter       from update 5 on, forgotten after 50 steps without", text)

@@ -50,14 +50,14 @@ StateValue read_state(const std::string& folder, const CheckpointFile& file) {
 
 /// Returns the shard of `rows` that `described` holds, in a server's file.
 std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
-                                               const ParameterShard::Saved& saved,
-                                               const std::string& source) {
+                                               const ParameterShard::Saved& saved, const std::string& source,
+                                               const std::shared_ptr<RowDisk>& disk) {
   const auto rule = rule_in(described.at("rule"));
   const auto filtered = filter_in(described.at("filter"), rows);
   const auto growth = growth_in(described);
   try {
-    auto shard =
-        std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered, growth);
+    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered,
+                                                  growth, disk);
     shard->restore(saved);
     return shard;
   } catch (const InvalidArgument& error) {
@@ -130,9 +130,11 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
                 .rows = {rows[0].count(), rows[1].count()},
                 .file = file_in(manifest, shard.at("file").text(), path_)};
     if (const auto filtered = filter_in(shard.at("filter"), entry.rows)) entry.filter = filtered->filter;
+    entry.grows = growth_in(shard).has_value();
     if (is_own) {
-      own_.push_back({entry.variable, entry.rows,
-                      restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name)});
+      own_.push_back(
+          {entry.variable, entry.rows,
+           restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name, options_.disk)});
     } else if (is_needed) {
       read_checkpoint_file(path_, entry.file);  // throws if it is damaged
     }
@@ -167,8 +169,14 @@ std::optional<ParameterShard::Saved> ServerCheckpoint::find_growing(const std::s
                                                                     const FilteredRows& filtered,
                                                                     const RowGrowth& growth) {
   std::vector<SavedShard> parts;
-  for (const auto& entry : entries_)
-    if (entry.variable == variable) parts.push_back({entry.rows, load(entry), entry.filter});
+  const auto own = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.variable == variable && entry.grows && entry.rows == filtered.rows;
+  });
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    // Beside the same rows of a table that grows, those of other servers are not needed.
+    if (entry->variable == variable && (own == entries_.end() || entry == own))
+      parts.push_back({entry->rows, load(*entry), entry->filter});
+  }
   if (parts.empty()) return std::nullopt;
   try {
     return assemble_growing(parts, filtered, growth);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,8 @@ struct ServerCheckpointOptions {
   int num_servers = 1;
   /// Receives a line for each checkpoint that is skipped; empty: std::cerr.
   std::function<void(const std::string&)> on_message;
+  /// For the shards that take_own() returns; see ParameterShard.
+  std::shared_ptr<RowDisk> disk{};
 };
 
 /// A parameter server's part of the checkpoints that all servers write together in a folder: one file per
@@ -52,6 +55,7 @@ class ServerCheckpoint : public ShardStorage {
     RowRange rows;
     CheckpointFile file;
     std::optional<RowFilter> filter{};
+    bool grows = false;
   };
 
   void open(const std::string& path);
