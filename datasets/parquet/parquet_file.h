@@ -55,8 +55,8 @@ struct ParquetRange {
 };
 
 struct ParquetFileOptions {
-  /// A local path, or a URI that begins with file://, s3://, gs:// or hdfs:// (docs/data.md). Credentials in
-  /// it are not shown.
+  /// A local path, or a URI that begins with file://, s3://, gs://, webhdfs:// or hdfs:// (docs/data.md).
+  /// Credentials in it are not shown.
   std::string path;
   /// Names of columns, in the order in which they are read; empty: all columns of the file.
   std::vector<std::string> columns{};
