@@ -16,9 +16,19 @@ void check_row_group(const ParquetRows& rows, int row_group) {
                             std::to_string(groups) + ", but got " + std::to_string(row_group));
 }
 
+int64_t bytes_of(const std::vector<ParquetValues>& columns) {
+  size_t bytes = 0;
+  for (const ParquetValues& column : columns)
+    bytes += column.values.nbytes() + (column.offsets.defined() ? column.offsets.nbytes() : 0);
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
 
-ParquetFile::ParquetFile(const ParquetFileOptions& options) : rows_(open_parquet(options)) {}
+// The times include those of the store, which the file takes off again.
+ParquetFile::ParquetFile(const ParquetFileOptions& options)
+    : times_(options.times),
+      rows_(ReadTimes::timed(times_.get(), ReadPart::kDecode, [&] { return open_parquet(options); })) {}
 
 const std::string& ParquetFile::path() const {
   return rows_->path();
@@ -58,7 +68,10 @@ std::string ParquetFile::identity() const {
 
 std::vector<ParquetValues> ParquetFile::read_row_group(int row_group) const {
   check_row_group(*rows_, row_group);
-  return rows_->read_row_group(row_group);
+  auto values =
+      ReadTimes::timed(times_.get(), ReadPart::kDecode, [&] { return rows_->read_row_group(row_group); });
+  if (times_) times_->add_decoded(num_rows(row_group), bytes_of(values));
+  return values;
 }
 
 }  // namespace lockstep

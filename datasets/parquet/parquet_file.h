@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/datasets/parquet/read_times.h"
+
 namespace lockstep {
 
 class ParquetRows;
@@ -69,6 +71,8 @@ struct ParquetFileOptions {
   bool null_lists_are_empty = false;
   /// A request to an object store is sent at most so many times if the store is busy or does not answer.
   int store_attempts = 8;
+  /// Receives the times of reading. None: they are not measured.
+  std::shared_ptr<ReadTimes> times{};
 };
 
 /// The row groups of a Parquet file, local or in an object store, as tensors. Supported are columns of bool,
@@ -133,6 +137,7 @@ class ParquetFile {
   std::vector<ParquetValues> read_row_group(int row_group) const;
 
  private:
+  std::shared_ptr<ReadTimes> times_;
   std::shared_ptr<const ParquetRows> rows_;
 };
 

@@ -10,6 +10,7 @@
 #include "lockstep/apps/shared/command_line/changed_settings.h"
 #include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/monitoring/input_profile.h"
 #include "lockstep/apps/shared/monitoring/mlflow_recording.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
@@ -31,6 +32,20 @@ class EpochCounter : public Callback {
 
  private:
   int64_t& epoch_;
+};
+
+/// Adds up the durations of epochs.
+class EpochSeconds : public Callback {
+ public:
+  EpochSeconds(double& seconds, double& wait_seconds) : seconds_(seconds), wait_seconds_(wait_seconds) {}
+  void on_epoch_end(FitState& state) override {
+    seconds_ += state.seconds;
+    wait_seconds_ += state.wait_seconds;
+  }
+
+ private:
+  double& seconds_;
+  double& wait_seconds_;
 };
 
 /// Lets signals be remembered once a fit is about to make steps. Must come after all callbacks that may wait
@@ -93,6 +108,10 @@ void TrainingSession::add_callbacks() {
   if (setting_.metrics) callbacks_.push_back(std::make_shared<PrometheusMetrics>(setting_.metrics));
   callbacks_.push_back(progress_);
   callbacks_.push_back(std::make_shared<EpochCounter>(epoch_));
+  if (choice().profile_input) {
+    input_times_ = std::make_shared<InputTimes>();
+    callbacks_.push_back(std::make_shared<EpochSeconds>(seconds_, wait_seconds_));
+  }
   if (auto faults = requested_faults(); !faults.empty())
     callbacks_.insert(callbacks_.begin(), std::make_shared<InjectFaults>(std::move(faults)));
   stopper_ = std::make_shared<StopOnSignal>(setting_.interruption);
@@ -144,8 +163,13 @@ void TrainingSession::train_and_finish() {
   end_mlflow(setting_.program, mlflow_.get(), setting_.paths,
              was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
              was_stopped ? signal_name(stopper_->signal()) : history.stop_reason);
+  if (input_times_ && !role().is_silent) print_input_profile();
   if (was_stopped) stop(stopper_->signal());
   if (!role().is_silent && has_resumed_ && history.steps == 0) log_(already_finished(history));
+}
+
+void TrainingSession::print_input_profile() const {
+  print("\n" + input_profile_text(input_profile(*input_times_, name_of_examples(), seconds_, wait_seconds_)));
 }
 
 std::string TrainingSession::already_finished(const History& history) const {
