@@ -14,8 +14,8 @@ void ReadTotals::add(const ReadTimes& times, int sign) {
 }
 
 InputProfile ctr_input_profile(const InputTimes& times, const std::optional<ReadTotals>& reads,
-                               double seconds, std::optional<double> waited) {
-  InputProfile profile = input_profile(times, "rows", seconds, waited);
+                               const TrainedSteps& steps) {
+  InputProfile profile = input_profile(times, "rows", steps);
   if (!reads) return profile;
   for (InputStage& stage : profile.stages) {
     if (stage.name != "dataset") continue;

@@ -21,9 +21,8 @@ struct ReadTotals {
   void add(const ReadTimes& times, int sign = 1);
 };
 
-/// Returns the profile of click logs, whose `reads` are of Parquet files, if they are; otherwise none. See
-/// InputProfile for `seconds` and `waited`.
+/// Returns the profile of click logs, whose `reads` are of Parquet files; none if they are of others.
 InputProfile ctr_input_profile(const InputTimes& times, const std::optional<ReadTotals>& reads,
-                               double seconds, std::optional<double> waited);
+                               const TrainedSteps& steps);
 
 }  // namespace lockstep::apps

@@ -185,11 +185,13 @@ const WorkerTimes* CtrTraining::worker_times() const {
 std::optional<InputProfile> CtrTraining::input_profile() const {
   if (!input_times_) return std::nullopt;
   if (result_.steps > 0)
-    return ctr_input_profile(*input_times_, reads_, result_.seconds, train_steps_.data_wait_seconds());
+    return ctr_input_profile(
+        *input_times_, reads_,
+        {.examples = result_.rows, .seconds = result_.seconds, .waited = train_steps_.data_wait_seconds()});
   // A worker of parameter servers, which reads for tests, too.
   std::optional<ReadTotals> reads;
   if (const ReadTimes* const times = data_.train.read_times()) reads.emplace().add(*times);
-  return ctr_input_profile(*input_times_, reads, 0, std::nullopt);
+  return ctr_input_profile(*input_times_, reads, {});
 }
 
 CtrResult CtrTraining::result() const {

@@ -2,6 +2,8 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 
@@ -21,6 +23,18 @@ int64_t bytes_of(const std::vector<ParquetValues>& columns) {
   for (const ParquetValues& column : columns)
     bytes += column.values.nbytes() + (column.offsets.defined() ? column.offsets.nbytes() : 0);
   return static_cast<int64_t>(bytes);
+}
+
+void check_order(c10::ArrayRef<uint32_t> order, int64_t rows) {
+  std::vector<bool> is_taken(static_cast<size_t>(rows));
+  bool are_different = order.size() == is_taken.size();
+  for (size_t i = 0; are_different && i < order.size(); ++i) {
+    are_different = order[i] < is_taken.size() && !is_taken[order[i]];
+    if (are_different) is_taken[order[i]] = true;
+  }
+  if (!are_different)
+    throw std::invalid_argument("[ParquetFile] order: expected each number below " + std::to_string(rows) +
+                                " once");
 }
 
 }  // namespace
@@ -66,10 +80,11 @@ std::string ParquetFile::identity() const {
   return rows_->identity();
 }
 
-std::vector<ParquetValues> ParquetFile::read_row_group(int row_group) const {
+std::vector<ParquetValues> ParquetFile::read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const {
   check_row_group(*rows_, row_group);
-  auto values =
-      ReadTimes::timed(times_.get(), ReadPart::kDecode, [&] { return rows_->read_row_group(row_group); });
+  if (!order.empty()) check_order(order, num_rows(row_group));
+  auto values = ReadTimes::timed(times_.get(), ReadPart::kDecode,
+                                 [&] { return rows_->read_row_group(row_group, order); });
   if (times_) times_->add_decoded(num_rows(row_group), bytes_of(values));
   return values;
 }

@@ -11,8 +11,8 @@ namespace lockstep {
 
 /// The parts of reading Parquet files that ReadTimes tells apart.
 enum class ReadPart {
-  kStore,   ///< waiting for a file's bytes, from a disk or a store
-  kDecode,  ///< decompressing and decoding row groups, without kStore
+  kStore,   ///< reads of a file's bytes are under way, from a disk or a store
+  kDecode,  ///< decompressing and decoding row groups, while no read of theirs is under way
   kWait,    ///< get_batch() waits until its row groups are decoded
 };
 

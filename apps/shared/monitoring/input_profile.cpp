@@ -47,16 +47,15 @@ std::string limit_text(const InputProfile& profile) {
 
 }  // namespace
 
-InputProfile input_profile(const InputTimes& times, const std::string& examples, double seconds,
-                           std::optional<double> waited) {
+InputProfile input_profile(const InputTimes& times, const std::string& examples, const TrainedSteps& steps) {
   const int64_t count = times.examples();
   const auto stage = [&](const std::string& name, InputPart part) {
     return InputStage{.name = name, .seconds = times.seconds(part), .count = count};
   };
   return {.examples = examples,
-          .count = count,
-          .seconds = seconds,
-          .waited = waited,
+          .count = std::min(count, steps.examples),  // some were made ahead for steps that never came
+          .seconds = steps.seconds,
+          .waited = steps.waited,
           .stages = {stage("order", InputPart::kOrder), stage("dataset", InputPart::kDataset),
                      stage("map", InputPart::kMap), stage("copy", InputPart::kCopy)}};
 }

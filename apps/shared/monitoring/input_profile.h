@@ -29,9 +29,15 @@ struct InputProfile {
   double waited_for_ahead = 0;       ///< seconds for which threads that make batches waited for them
 };
 
+/// The steps of a training.
+struct TrainedSteps {
+  int64_t examples = 0;  ///< over all workers
+  double seconds = 0;
+  std::optional<double> waited{};  ///< as in InputProfile
+};
+
 /// Returns the profile of what `times` measured, without what happens ahead.
-InputProfile input_profile(const InputTimes& times, const std::string& examples, double seconds,
-                           std::optional<double> waited);
+InputProfile input_profile(const InputTimes& times, const std::string& examples, const TrainedSteps& steps);
 
 /// Returns the stage that limits the training's speed: "training" if it waits for batches for less than 3 %
 /// of its time. Otherwise the stage that takes the threads that make batches longest; if these wait longer

@@ -10,7 +10,6 @@
 #include "lockstep/apps/shared/command_line/changed_settings.h"
 #include "lockstep/apps/shared/command_line/failure.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
-#include "lockstep/apps/shared/monitoring/input_profile.h"
 #include "lockstep/apps/shared/monitoring/mlflow_recording.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
@@ -34,18 +33,18 @@ class EpochCounter : public Callback {
   int64_t& epoch_;
 };
 
-/// Adds up the durations of epochs.
-class EpochSeconds : public Callback {
+/// Adds up the steps of epochs.
+class CountSteps : public Callback {
  public:
-  EpochSeconds(double& seconds, double& wait_seconds) : seconds_(seconds), wait_seconds_(wait_seconds) {}
+  explicit CountSteps(TrainedSteps& trained) : trained_(trained) { trained_.waited = 0; }
   void on_epoch_end(FitState& state) override {
-    seconds_ += state.seconds;
-    wait_seconds_ += state.wait_seconds;
+    trained_.examples += state.examples;
+    trained_.seconds += state.seconds;
+    *trained_.waited += state.wait_seconds;
   }
 
  private:
-  double& seconds_;
-  double& wait_seconds_;
+  TrainedSteps& trained_;
 };
 
 /// Lets signals be remembered once a fit is about to make steps. Must come after all callbacks that may wait
@@ -110,7 +109,7 @@ void TrainingSession::add_callbacks() {
   callbacks_.push_back(std::make_shared<EpochCounter>(epoch_));
   if (choice().profile_input) {
     input_times_ = std::make_shared<InputTimes>();
-    callbacks_.push_back(std::make_shared<EpochSeconds>(seconds_, wait_seconds_));
+    callbacks_.push_back(std::make_shared<CountSteps>(trained_));
   }
   if (auto faults = requested_faults(); !faults.empty())
     callbacks_.insert(callbacks_.begin(), std::make_shared<InjectFaults>(std::move(faults)));
@@ -169,7 +168,7 @@ void TrainingSession::train_and_finish() {
 }
 
 void TrainingSession::print_input_profile() const {
-  print("\n" + input_profile_text(input_profile(*input_times_, name_of_examples(), seconds_, wait_seconds_)));
+  print("\n" + input_profile_text(input_profile(*input_times_, name_of_examples(), trained_)));
 }
 
 std::string TrainingSession::already_finished(const History& history) const {

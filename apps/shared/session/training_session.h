@@ -11,6 +11,7 @@
 #include "lockstep/apps/shared/command_line/flag_table.h"
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/apps/shared/command_line/setting.h"
+#include "lockstep/apps/shared/monitoring/input_profile.h"
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/session/worker_role.h"
 #include "lockstep/strategies/input/input_times.h"
@@ -104,9 +105,8 @@ class TrainingSession {
   int64_t epoch_ = 1;  // current epoch
   bool has_resumed_ = false;
   std::shared_ptr<InputTimes> input_times_;
-  double seconds_ = 0;       // of training
-  double wait_seconds_ = 0;  // part of it
-  std::ostream no_lines_;    // writes nothing
+  TrainedSteps trained_;   // in whole epochs
+  std::ostream no_lines_;  // writes nothing
   std::shared_ptr<ShowProgress> progress_;
   Log log_;
   Callbacks callbacks_;

@@ -29,6 +29,14 @@ def parquet(first=0):
     return content.getvalue()
 
 
+def first_byte(row_group):
+    column = pq.ParquetFile(io.BytesIO(parquet())).metadata.row_group(row_group).column(0)
+    return column.dictionary_page_offset or column.data_page_offset
+
+
+SECOND_ROW_GROUP = range(first_byte(1), first_byte(2))
+
+
 class WebHdfsTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -149,13 +157,7 @@ class WebHdfsTest(unittest.TestCase):
 
     def test_a_server_that_becomes_busy_is_named_with_the_row_group(self):
         self.store.put("a.parquet", parquet())
-        opened = []  # once for the file, then for each row group
-
-        def on_request(request):
-            opened.extend([request] if request.operation == "GETFILESTATUS" else [])
-            return "busy" if request.role == "datanode" and len(opened) == 3 else None
-
-        self.store.on_request = on_request
+        self.store.on_request = lambda request: "busy" if request.role == "datanode" and request.offset in SECOND_ROW_GROUP else None
         self.expect_error_of_file("row group 1", "503")
 
     def test_a_server_that_does_not_answer_is_named(self):
@@ -243,13 +245,12 @@ class WebHdfsTest(unittest.TestCase):
     def test_a_file_that_shrinks_or_vanishes_within_a_row_group_is_named(self):
         for change, part in ((lambda: self.store.put("a.parquet", parquet()[:60]), "out of the range"),
                              (lambda: self.store.delete("a.parquet"), "no such file")):
-            opened = []
+            has_changed = threading.Event()
 
-            def on_request(request, change=change, opened=opened):
-                opened.extend([request] if request.operation == "GETFILESTATUS" else [])
-                if len(opened) == 3 and request.operation == "OPEN" and request.role == "namenode":
+            def on_request(request, change=change, has_changed=has_changed):
+                if request.operation == "OPEN" and request.offset in SECOND_ROW_GROUP and not has_changed.is_set():
+                    has_changed.set()
                     change()
-                    opened.append(request)
 
             self.store.put("a.parquet", parquet())
             self.store.on_request = on_request

@@ -71,8 +71,9 @@ TEST(InputProfile, NamesThePartThatSleeps) {
     InputTimes times;
     times.add_examples(100);
     sleep_in(times, part);
-    const InputProfile profile = input_profile(times, "rows", /*seconds=*/1, /*waited=*/0.5);
+    const InputProfile profile = input_profile(times, "rows", {.examples = 90, .seconds = 1, .waited = 0.5});
     EXPECT_EQ(limiting_stage(profile), name);
+    EXPECT_EQ(profile.count, 90);
     for (const InputStage& stage : profile.stages) {
       EXPECT_EQ(stage.count, 100);
       if (stage.name == name)
