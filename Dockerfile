@@ -30,7 +30,7 @@ RUN mkdir /runtime; \
 FROM ${BASE}
 RUN apt-get update -q \
     && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-       libfmt9 libipsec-mb1 libjemalloc2 libjpeg62-turbo libpcre2-8-0 libpng16-16 libprometheus-cpp-pull1.0 libssl3 libutf8proc2 libwebp7 libwebpdemux2 libzip4 libzstd1 python3 zlib1g \
+       libcurl4 libfmt9 libipsec-mb1 libjemalloc2 libjpeg62-turbo libpcre2-8-0 libpng16-16 libprometheus-cpp-pull1.0 libssl3 libutf8proc2 libwebp7 libwebpdemux2 libzip4 libzstd1 python3 zlib1g \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home lockstep
 COPY --from=build /runtime /

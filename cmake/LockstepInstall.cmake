@@ -51,6 +51,10 @@ set(lockstep_with_rocksdb OFF)
 if(TARGET lockstep_rocksdb)
   set(lockstep_with_rocksdb ON)
 endif()
+set(lockstep_with_curl OFF)
+if(TARGET lockstep_curl)
+  set(lockstep_with_curl ON)
+endif()
 set(lockstep_with_ipsec_mb OFF)
 if(lockstep_ipsec_mb_library)
   set(lockstep_with_ipsec_mb ON)
@@ -70,5 +74,6 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/LockstepCuda.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepImageLibraries.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepHwloc.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepPrometheus.cmake
   ${PROJECT_SOURCE_DIR}/cmake/LockstepTextLibraries.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepIpsecMb.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LockstepArrow.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepRocksdb.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepArrow.cmake ${PROJECT_SOURCE_DIR}/cmake/LockstepCurl.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LockstepRocksdb.cmake
   DESTINATION ${lockstep_package_folder})

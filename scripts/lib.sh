@@ -13,7 +13,8 @@ readonly test_python_version=3.11
 
 packages_to_build=(build-essential cmake ninja-build ccache lld pkg-config python3 python3-pip
   libcxxopts-dev libfmt-dev nlohmann-json3-dev libgtest-dev libgmock-dev
-  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev prometheus-cpp-dev librocksdb-dev)
+  libpng-dev libjpeg-dev libwebp-dev libzip-dev zlib1g-dev libzstd-dev libpcre2-dev libutf8proc-dev libjemalloc-dev libgloo-dev libssl-dev libhwloc-dev
+  prometheus-cpp-dev libcurl4-openssl-dev librocksdb-dev)
 # Intel's library for encryption is of this architecture only.
 [[ $(dpkg --print-architecture 2>/dev/null) != amd64 ]] || packages_to_build+=(libipsec-mb-dev)
 readonly packages_to_build

@@ -34,6 +34,11 @@ class Clicks {
   std::optional<double> best_probability(size_t index) const;
   /// Returns whether the rows are of Parquet files.
   bool are_parquet() const { return std::holds_alternative<ParquetClicks>(source_); }
+  /// Returns the times of reading the files, with those of other ranges of them; null unless they are
+  /// Parquet.
+  const ReadTimes* read_times() const {
+    return are_parquet() ? &std::get<ParquetClicks>(source_).rows().read_times() : nullptr;
+  }
 
  protected:
   Source source_;

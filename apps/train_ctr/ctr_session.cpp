@@ -203,6 +203,9 @@ void CtrSession::train_to_end() {
   if (!is_silent_) {
     result.best = training_.best_scores();
     print("\n" + ctr_result_text(result, prepared_.facts));
+    // Workers of parameter servers make the batches, and each of them prints its own profile.
+    const auto profile = training_.worker_times() == nullptr ? training_.input_profile() : std::nullopt;
+    if (profile) print("\n" + input_profile_text(*profile));
   }
   prepared_.strategy.end();
 }

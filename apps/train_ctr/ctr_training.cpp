@@ -81,6 +81,7 @@ TrainingSteps<ClickBatch> make_steps(Strategy& strategy, const std::string& name
 CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const ClickData& data)
     : strategy_(strategy),
       data_(data),
+      input_times_(options.profile_input ? std::make_shared<InputTimes>() : nullptr),
       model_(strategy.scope([&](ReplicaContext&) { return CtrModel(options); })),
       network_optimizer_(strategy.scope([&](ReplicaContext& replica) {
         return make_network_optimizer(options, model_[replica]->network_parameters());
@@ -90,7 +91,10 @@ CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const Cl
       })),
       train_steps_(make_steps(
           strategy, "train", data.train,
-          {.global_batch_size = options.global_batch_size, .shuffle_seed = options.seed, .num_workers = 1},
+          {.global_batch_size = options.global_batch_size,
+           .shuffle_seed = options.seed,
+           .num_workers = 1,
+           .times = input_times_},
           [this](const StepSlot&, PerReplica<ClickBatch>& batch) {
             const auto losses =
                 strategy_.run(train_step, model_, network_optimizer_, table_optimizer_, batch);
@@ -108,6 +112,11 @@ CtrTraining::CtrTraining(Strategy& strategy, const CtrOptions& options, const Cl
 
 void CtrTraining::train(int64_t first, int64_t end, const Listener& listener) {
   struct Enough {};
+  const ReadTimes* const read_times = data_.train.read_times();
+  if (read_times != nullptr) {
+    if (!reads_) reads_.emplace();
+    reads_->add(*read_times, -1);
+  }
   const auto begin = std::chrono::steady_clock::now();
   const auto on_step = [&](int64_t step, const std::vector<ClosureValues>& slots) {
     double loss = 0;
@@ -122,6 +131,7 @@ void CtrTraining::train(int64_t first, int64_t end, const Listener& listener) {
     train_steps_.run(first, end, on_step);
   } catch (const Enough&) {  // the listener ended the training
   }
+  if (read_times != nullptr) reads_->add(*read_times);
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -170,6 +180,18 @@ std::vector<torch::Tensor> CtrTraining::parameters() {
 const WorkerTimes* CtrTraining::worker_times() const {
   const auto* served = dynamic_cast<const ParameterServerStrategy*>(&strategy_);
   return served == nullptr ? nullptr : &served->worker_times();
+}
+
+std::optional<InputProfile> CtrTraining::input_profile() const {
+  if (!input_times_) return std::nullopt;
+  if (result_.steps > 0)
+    return ctr_input_profile(
+        *input_times_, reads_,
+        {.examples = result_.rows, .seconds = result_.seconds, .waited = train_steps_.data_wait_seconds()});
+  // A worker of parameter servers, which reads for tests, too.
+  std::optional<ReadTotals> reads;
+  if (const ReadTimes* const times = data_.train.read_times()) reads.emplace().add(*times);
+  return ctr_input_profile(*input_times_, reads, {});
 }
 
 CtrResult CtrTraining::result() const {

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/apps/train_ctr/click_data.h"
 #include "lockstep/apps/train_ctr/ctr_backup.h"
+#include "lockstep/apps/train_ctr/ctr_input.h"
 #include "lockstep/apps/train_ctr/ctr_model.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/apps/train_ctr/ctr_report.h"
@@ -46,10 +48,14 @@ class CtrTraining {
   int64_t rows() const { return result_.rows; }
   const WorkerTimes* worker_times() const;
   double data_wait_seconds() const { return train_steps_.data_wait_seconds(); }
+  /// Returns the times of the batches that this process has made to train on. None without --profile-input.
+  std::optional<InputProfile> input_profile() const;
 
  private:
   Strategy& strategy_;
   const ClickData& data_;
+  std::shared_ptr<InputTimes> input_times_;  // null: not measured
+  std::optional<ReadTotals> reads_;          // of train() calls; none unless the rows are of Parquet files
   Mirrored<CtrModel> model_;
   Mirrored<CtrOptimizer> network_optimizer_;
   Mirrored<CtrOptimizer> table_optimizer_;

@@ -76,6 +76,8 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
   CtrTraining training(strategy, options, data);
   if (served != nullptr && !served->is_chief()) interruption.begin_steps();
   if (strategy.serve()) {
+    if (const auto profile = training.input_profile(); profile && !options.quiet)
+      print(input_profile_text(*profile));
     if (interruption.signal() != 0)
       throw Stopped{.signal = interruption.signal(), .is_saved = !options.backup_dir.empty()};
     return;

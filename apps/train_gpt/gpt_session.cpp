@@ -108,6 +108,7 @@ History GptSession::train(const Callbacks& callbacks) {
        .plan = gpt_.facts.plan,
        .data = gpt_.data,
        .callbacks = callbacks,
+       .input_times = input_times(),
        .on_start = [this](torch::nn::Module& model, const LoadReport* weights) { on_start(model, weights); },
        .on_sample = [this](const SampleText& sample) { on_sample(sample); },
        .on_routing =

@@ -41,6 +41,7 @@ class GptSession : public TrainingSession {
   const RunChoice& choice() const override { return gpt_.facts.options; }
   int64_t epochs() const override { return gpt_.facts.plan.epochs; }
   std::string flag_of_length() const override { return "--steps"; }
+  std::string name_of_examples() const override { return "sequences"; }
   FlagTable flags() const override;
   std::vector<Setting> settings() const override;
   std::vector<Setting> resolved_settings() const override;

@@ -64,6 +64,7 @@ History ImageSession::train(const Callbacks& callbacks) {
                       .plan = images_.resolved.plan,
                       .data = images_.data,
                       .callbacks = callbacks,
+                      .input_times = input_times(),
                       .is_recorded = role().is_recorded,
                       .record = record(),
                       .on_start = [this](torch::nn::Module& model) { on_start(model); },

@@ -36,6 +36,7 @@ class ImageSession : public TrainingSession {
  private:
   const RunChoice& choice() const override { return images_.resolved.options; }
   int64_t epochs() const override { return images_.resolved.options.epochs; }
+  std::string name_of_examples() const override { return "images"; }
   FlagTable flags() const override;
   std::vector<Setting> settings() const override;
   std::vector<Setting> resolved_settings() const override;

@@ -34,6 +34,7 @@ struct ParquetState {
   int64_t skipped_rows = 0;
   size_t lanes = 1;
   std::string null_rules;
+  std::shared_ptr<ReadTimes> times = std::make_shared<ReadTimes>();
   std::unique_ptr<RowGroupCache> cache;
 
   size_t group_of(size_t index) const {
@@ -84,7 +85,8 @@ void check_no_more_columns(const std::string& path, const ParquetFile& first,
 }
 
 std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
-                                    const ParquetDatasetOptions& options) {
+                                    const ParquetDatasetOptions& options,
+                                    const std::shared_ptr<ReadTimes>& times) {
   std::vector<ParquetFile> files;
   std::vector<std::string> columns = options.columns;
   for (const std::string& path : paths) {
@@ -94,7 +96,8 @@ std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
                                           .null_fill = options.null_fill,
                                           .column_null_fills = options.column_null_fills,
                                           .null_lists_are_empty = options.null_lists_are_empty,
-                                          .store_attempts = options.store_attempts});
+                                          .store_attempts = options.store_attempts,
+                                          .times = times});
     if (columns.empty())
       for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
     check_columns(files.back(), files.front());
@@ -191,7 +194,7 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   ParquetState& state = *state_;
   const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
-  state.files = open_files(paths, options);
+  state.files = open_files(paths, options, state.times);
   state.null_rules = text_of_null_rules(options);
   for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
   std::vector<RowGroupCache::Group> sizes;
@@ -267,7 +270,10 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
   if (groups.empty()) return {nothing_of(columns())};
   RowGatherer gatherer(static_cast<int64_t>(indices.size()));
   for (auto& [group, of_group] : groups) {
-    const auto decoded = state.cache->get(group, static_cast<int64_t>(of_group.rows.size()));
+    const auto get = [&cache = *state.cache, group = group, rows = of_group.rows.size()] {
+      return cache.get(group, static_cast<int64_t>(rows));
+    };
+    const auto decoded = ReadTimes::timed(state.times.get(), ReadPart::kWait, get);
     if (!decoded->places.empty())
       for (int64_t& row : of_group.rows) row = decoded->places[static_cast<size_t>(row)];
     gatherer.add(decoded->columns, of_group.rows, of_group.places);
@@ -317,6 +323,10 @@ int64_t ParquetDataset::num_skipped_row_groups() const {
 
 int64_t ParquetDataset::num_skipped_rows() const {
   return state_->skipped_rows;
+}
+
+const ReadTimes& ParquetDataset::read_times() const {
+  return *state_->times;
 }
 
 int64_t ParquetDataset::peak_memory() const {

@@ -102,6 +102,8 @@ class ParquetDataset {
   /// Returns the number of row groups that were left out as they are unreadable, and of their rows.
   int64_t num_skipped_row_groups() const;
   int64_t num_skipped_rows() const;
+  /// Returns the times of reading so far, those of opening the files among them.
+  const ReadTimes& read_times() const;
   /// Returns the most bytes that decoded row groups have had at the same time.
   int64_t peak_memory() const;
   /// Returns how often a row group was decoded.

@@ -18,6 +18,13 @@ void check_row_group(const ParquetRows& rows, int row_group) {
                             std::to_string(groups) + ", but got " + std::to_string(row_group));
 }
 
+int64_t bytes_of(const std::vector<ParquetValues>& columns) {
+  size_t bytes = 0;
+  for (const ParquetValues& column : columns)
+    bytes += column.values.nbytes() + (column.offsets.defined() ? column.offsets.nbytes() : 0);
+  return static_cast<int64_t>(bytes);
+}
+
 void check_order(c10::ArrayRef<uint32_t> order, int64_t rows) {
   std::vector<bool> is_taken(static_cast<size_t>(rows));
   bool are_different = order.size() == is_taken.size();
@@ -32,7 +39,10 @@ void check_order(c10::ArrayRef<uint32_t> order, int64_t rows) {
 
 }  // namespace
 
-ParquetFile::ParquetFile(const ParquetFileOptions& options) : rows_(open_parquet(options)) {}
+// The times include those of the store, which the file takes off again.
+ParquetFile::ParquetFile(const ParquetFileOptions& options)
+    : times_(options.times),
+      rows_(ReadTimes::timed(times_.get(), ReadPart::kDecode, [&] { return open_parquet(options); })) {}
 
 const std::string& ParquetFile::path() const {
   return rows_->path();
@@ -73,7 +83,10 @@ std::string ParquetFile::identity() const {
 std::vector<ParquetValues> ParquetFile::read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const {
   check_row_group(*rows_, row_group);
   if (!order.empty()) check_order(order, num_rows(row_group));
-  return rows_->read_row_group(row_group, order);
+  auto values = ReadTimes::timed(times_.get(), ReadPart::kDecode,
+                                 [&] { return rows_->read_row_group(row_group, order); });
+  if (times_) times_->add_decoded(num_rows(row_group), bytes_of(values));
+  return values;
 }
 
 }  // namespace lockstep

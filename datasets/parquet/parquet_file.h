@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/datasets/parquet/read_times.h"
+
 namespace lockstep {
 
 class ParquetRows;
@@ -56,8 +58,8 @@ struct ParquetRange {
 };
 
 struct ParquetFileOptions {
-  /// A local path, or a URI that begins with file://, s3://, gs:// or hdfs:// (docs/data.md). Credentials in
-  /// it are not shown.
+  /// A local path, or a URI that begins with file://, s3://, gs://, webhdfs:// or hdfs:// (docs/data.md).
+  /// Credentials in it are not shown.
   std::string path;
   /// Names of columns, in the order in which they are read; empty: all columns of the file.
   std::vector<std::string> columns{};
@@ -70,6 +72,8 @@ struct ParquetFileOptions {
   bool null_lists_are_empty = false;
   /// A request to an object store is sent at most so many times if the store is busy or does not answer.
   int store_attempts = 8;
+  /// Receives the times of reading. None: they are not measured.
+  std::shared_ptr<ReadTimes> times{};
 };
 
 /// The row groups of a Parquet file, local or in an object store, as tensors. Supported are columns of bool,
@@ -137,6 +141,7 @@ class ParquetFile {
   std::vector<ParquetValues> read_row_group(int row_group, c10::ArrayRef<uint32_t> order = {}) const;
 
  private:
+  std::shared_ptr<ReadTimes> times_;
   std::shared_ptr<const ParquetRows> rows_;
 };
 

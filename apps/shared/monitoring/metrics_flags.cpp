@@ -20,6 +20,9 @@ std::vector<Flag> metrics_flags() {
       {"Run", "mlflow-dir", "DIR",
        "Record the run for MLflow in a folder that many runs share, for `mlflow ui --backend-store-uri DIR`",
        "", FlagRole::kProcess},
+      {"Run", "profile-input", "",
+       "Say at the end how fast each stage of the input is, and which stage limits the speed", "",
+       FlagRole::kOperation},
   };
 }
 
@@ -29,13 +32,15 @@ void read_metrics(const Arguments& given, MetricsChoice& choice) {
   if (choice.metrics_address.empty()) given.refuse("metrics-address", "an address of this machine");
   choice.mlflow_dir = given.text("mlflow-dir", "");
   if (given.has("mlflow-dir") && choice.mlflow_dir.empty()) given.refuse("mlflow-dir", "a folder");
+  choice.profile_input = given.is_on("profile-input");
 }
 
 settings::NamedValues metrics_values(const MetricsChoice& choice) {
   const bool is_served = choice.metrics_port >= 0;
   return {{"metrics-port", settings::where(is_served, choice.metrics_port)},
           {"metrics-address", settings::where(is_served, choice.metrics_address)},
-          {"mlflow-dir", settings::text(choice.mlflow_dir)}};
+          {"mlflow-dir", settings::text(choice.mlflow_dir)},
+          {"profile-input", choice.profile_input}};
 }
 
 }  // namespace lockstep::apps

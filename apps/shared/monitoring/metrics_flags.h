@@ -9,7 +9,7 @@
 
 namespace lockstep::apps {
 
-/// Returns the flags --metrics-port, --metrics-address and --mlflow-dir.
+/// Returns the flags --metrics-port, --metrics-address, --mlflow-dir and --profile-input.
 std::vector<Flag> metrics_flags();
 
 /// Returns the values of these flags for a run's configuration.

@@ -33,6 +33,20 @@ class EpochCounter : public Callback {
   int64_t& epoch_;
 };
 
+/// Adds up the steps of epochs.
+class CountSteps : public Callback {
+ public:
+  explicit CountSteps(TrainedSteps& trained) : trained_(trained) { trained_.waited = 0; }
+  void on_epoch_end(FitState& state) override {
+    trained_.examples += state.examples;
+    trained_.seconds += state.seconds;
+    *trained_.waited += state.wait_seconds;
+  }
+
+ private:
+  TrainedSteps& trained_;
+};
+
 /// Lets signals be remembered once a fit is about to make steps. Must come after all callbacks that may wait
 /// for other workers before then.
 class BeginSteps : public Callback {
@@ -93,6 +107,10 @@ void TrainingSession::add_callbacks() {
   if (setting_.metrics) callbacks_.push_back(std::make_shared<PrometheusMetrics>(setting_.metrics));
   callbacks_.push_back(progress_);
   callbacks_.push_back(std::make_shared<EpochCounter>(epoch_));
+  if (choice().profile_input) {
+    input_times_ = std::make_shared<InputTimes>();
+    callbacks_.push_back(std::make_shared<CountSteps>(trained_));
+  }
   if (auto faults = requested_faults(); !faults.empty())
     callbacks_.insert(callbacks_.begin(), std::make_shared<InjectFaults>(std::move(faults)));
   stopper_ = std::make_shared<StopOnSignal>(setting_.interruption);
@@ -144,8 +162,13 @@ void TrainingSession::train_and_finish() {
   end_mlflow(setting_.program, mlflow_.get(), setting_.paths,
              was_stopped ? RunStatus::kInterrupted : RunStatus::kCompleted,
              was_stopped ? signal_name(stopper_->signal()) : history.stop_reason);
+  if (input_times_ && !role().is_silent) print_input_profile();
   if (was_stopped) stop(stopper_->signal());
   if (!role().is_silent && has_resumed_ && history.steps == 0) log_(already_finished(history));
+}
+
+void TrainingSession::print_input_profile() const {
+  print("\n" + input_profile_text(input_profile(*input_times_, name_of_examples(), trained_)));
 }
 
 std::string TrainingSession::already_finished(const History& history) const {

@@ -11,8 +11,10 @@
 #include "lockstep/apps/shared/command_line/flag_table.h"
 #include "lockstep/apps/shared/command_line/numbers_error.h"
 #include "lockstep/apps/shared/command_line/setting.h"
+#include "lockstep/apps/shared/monitoring/input_profile.h"
 #include "lockstep/apps/shared/session/run_choice.h"
 #include "lockstep/apps/shared/session/worker_role.h"
+#include "lockstep/strategies/input/input_times.h"
 #include "lockstep/training/callbacks/interruption.h"
 #include "lockstep/training/callbacks/record_run.h"
 #include "lockstep/training/callbacks/show_progress.h"
@@ -57,6 +59,8 @@ class TrainingSession {
   virtual int64_t epochs() const = 0;
   /// Returns the flag that makes a finished training longer, such as `--epochs`.
   virtual std::string flag_of_length() const { return "--epochs"; }
+  /// Returns what the examples are called.
+  virtual std::string name_of_examples() const { return "examples"; }
   virtual FlagTable flags() const = 0;
   virtual std::vector<Setting> settings() const = 0;
   virtual std::vector<Setting> resolved_settings() const = 0;
@@ -80,6 +84,8 @@ class TrainingSession {
   const std::shared_ptr<RecordRun>& record() const { return record_; }
   /// Returns whether a signal has stopped the training; the same on all workers.
   bool is_interrupted() const { return stopper_->signal() != 0; }
+  /// Returns what receives the times of making batches to train on; null without --profile-input.
+  const std::shared_ptr<InputTimes>& input_times() const { return input_times_; }
   /// Writes a line to standard error.
   void log(const std::string& text) const { log_(text); }
 
@@ -88,6 +94,7 @@ class TrainingSession {
   /// Trains, and ends the record unless an error ends the training.
   void train_and_finish();
   void on_resume(const std::string& earlier_configuration);
+  void print_input_profile() const;
   std::string already_finished(const History& history) const;
   /// Ends the records of a training that an error ended.
   void fail_records(RunStatus status, const std::string& reason);
@@ -97,6 +104,8 @@ class TrainingSession {
   SessionSetting setting_;
   int64_t epoch_ = 1;  // current epoch
   bool has_resumed_ = false;
+  std::shared_ptr<InputTimes> input_times_;
+  TrainedSteps trained_;   // in whole epochs
   std::ostream no_lines_;  // writes nothing
   std::shared_ptr<ShowProgress> progress_;
   Log log_;

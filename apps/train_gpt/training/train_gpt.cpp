@@ -47,7 +47,7 @@ Callbacks gpt_step_callbacks(const GptTrainOptions& options, const GptPlan& plan
 }
 
 History train_gpt(const GptTraining& training) {
-  const auto& [strategy, options, plan, data, callbacks, on_start, on_sample, on_routing,
+  const auto& [strategy, options, plan, data, callbacks, input_times, on_start, on_sample, on_routing,
                on_not_finite_router, on_pipeline] = training;
   const bool has_stages = !axis_of_pipeline(strategy.mesh()).empty();
   const ForwardBackward<Gpt, Example> forward_backward =
@@ -67,7 +67,9 @@ History train_gpt(const GptTraining& training) {
   std::optional<LoadReport> weights;
   if (!options.init_weights.empty()) weights = load_initial_weights(options, trainer.model());
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
-  auto batches = strategy.distribute_dataset(data.train, gpt_batches(options, plan));
+  DistributeOptions distributed = gpt_batches(options, plan);
+  distributed.times = input_times;
+  auto batches = strategy.distribute_dataset(data.train, distributed);
   // A test holds no more at once than a micro batch.
   const int64_t test_batch = (plan.global_batch_size + plan.micro_batches - 1) / plan.micro_batches;
   FitOptions<> fit{.epochs = plan.epochs,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "lockstep/apps/train_gpt/data/gpt_data.h"
@@ -20,6 +21,7 @@ struct GptTraining {
   const GptPlan& plan;
   const GptData& data;
   Callbacks callbacks;
+  std::shared_ptr<InputTimes> input_times;  ///< receives the times of making batches; null: not measured
   /// Called once before the first step; `weights` is what --init-weights loaded, or null.
   std::function<void(torch::nn::Module& model, const LoadReport* weights)> on_start;
   /// Called on worker 0 with each text that the model writes.

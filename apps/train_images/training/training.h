@@ -21,8 +21,9 @@ struct TrainingRun {
   const TrainPlan& plan;
   const ImageData& data;
   Callbacks callbacks;
-  bool is_recorded = false;           ///< whether worker 0 records the run; the same on all workers
-  std::shared_ptr<RecordRun> record;  ///< null if this worker does not record
+  std::shared_ptr<InputTimes> input_times;  ///< receives the times of making batches; null: not measured
+  bool is_recorded = false;                 ///< whether worker 0 records the run; the same on all workers
+  std::shared_ptr<RecordRun> record;        ///< null if this worker does not record
   /// Called once before the first step with the first replica's model.
   std::function<void(torch::nn::Module&)> on_start;
   /// Called once before on_start if --init-weights was given.

@@ -56,15 +56,16 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
     });
   };
   const DistributeOptions in_order{.global_batch_size = run.plan.global_batch_size};
-  const auto training_batches = [&] {
+  const auto training_batches = [&](std::shared_ptr<InputTimes> times) {
     auto shuffled = in_order;
     shuffled.shuffle_seed = options.seed;
+    shuffled.times = std::move(times);
     if (options.augment == AugmentationChoice{})
       return in_dtype(distribute(run.strategy, run.data.train, shuffled));
     return in_dtype(distribute_augmented(run.strategy, run.data.train,
                                          augmentation_of(options, run.data.num_classes), shuffled));
   };
-  auto images = training_batches();
+  auto images = training_batches(run.input_times);
   if (options.find_learning_rate) {
     run.on_sweep(find_learning_rate(trainer, images));
     return {};
@@ -76,7 +77,7 @@ History train_model(const TrainingRun& run, const std::function<Model(ReplicaCon
                    .callbacks = run.callbacks,
                    .micro_batches = own.forward_backward ? 1 : run.plan.micro_batches};
   if (run.plan.refreshes_batch_norm) {
-    fit.callbacks.push_back(refresh_batch_norm(trainer.model(), training_batches(),
+    fit.callbacks.push_back(refresh_batch_norm(trainer.model(), training_batches(nullptr),
                                                {.max_batches = std::min(run.plan.steps_per_epoch, kFewSteps),
                                                 .autocast = autocast_dtype(options.precision)}));
   }

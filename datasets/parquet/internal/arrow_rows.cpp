@@ -40,7 +40,7 @@ const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& fi
 class ArrowRows : public ParquetRows {
  public:
   explicit ArrowRows(const ParquetFileOptions& options)
-      : source_(open_source(options.path, options.store_attempts)) {
+      : source_(open_source(options.path, options.store_attempts, options.times)) {
     if (source_->size() == 0) throw DataError(path() + ": expected a Parquet file, but it is empty");
     properties_.set_page_checksum_verification(true);
     const auto reader = open();

@@ -4,6 +4,7 @@
 #include <arrow/io/file.h>
 #include <arrow/util/key_value_metadata.h>
 
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/parquet/internal/arrow_store.h"
 #include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/timed_file.h"
 
 namespace lockstep {
 
@@ -102,9 +104,42 @@ class StoredSource : public ArrowSource {
   mutable std::shared_ptr<arrow::io::RandomAccessFile> first_;  // for the first reader: opening is a request
 };
 
+/// Returns `function()`, whose time is the store's, as that of timed_file() is.
+template <typename Fn>
+auto timed_store(ReadTimes& times, Fn function) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto value = function();
+  const auto duration = std::chrono::steady_clock::now() - begin;
+  times.add(ReadPart::kStore, duration);
+  times.add(ReadPart::kDecode, -duration);
+  return value;
+}
+
+class TimedSource : public ArrowSource {
+ public:
+  TimedSource(std::unique_ptr<const ArrowSource> source, std::shared_ptr<ReadTimes> times)
+      : source_(std::move(source)), times_(std::move(times)) {}
+
+  const std::string& name() const override { return source_->name(); }
+  int64_t size() const override { return source_->size(); }
+  bool is_stored() const override { return source_->is_stored(); }
+  std::string explained(const std::string& reason) const override { return source_->explained(reason); }
+  std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
+    return timed_file(timed_store(*times_, [&] { return source_->open(); }), times_);
+  }
+
+ private:
+  std::unique_ptr<const ArrowSource> source_;
+  std::shared_ptr<ReadTimes> times_;
+};
+
 }  // namespace
 
-std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts) {
+std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts,
+                                               std::shared_ptr<ReadTimes> times) {
+  if (times)
+    return std::make_unique<const TimedSource>(
+        timed_store(*times, [&] { return open_source(path, store_attempts); }), times);
   const std::string local = without_file_scheme(path);
   if (is_uri(local)) return std::make_unique<const StoredSource>(parse_uri(local), store_attempts);
   return std::make_unique<const LocalSource>(local);

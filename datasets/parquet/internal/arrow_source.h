@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/datasets/parquet/read_times.h"
+
 namespace lockstep {
 
 /// A local file, or one of a store, of the version that it has when this object is made. Thread-safe.
@@ -24,7 +26,9 @@ class ArrowSource {
   virtual std::string explained(const std::string& reason) const = 0;
 };
 
-/// Throws DataError naming the file if it cannot be opened.
-std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts);
+/// Adds the times of reading to `times` unless it is null. Throws DataError naming the file if it cannot be
+/// opened.
+std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts,
+                                               std::shared_ptr<ReadTimes> times = nullptr);
 
 }  // namespace lockstep

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <any>
 #include <array>
-#include <cmath>
 #include <map>
 #include <mutex>
-#include <random>
 #include <string_view>
 #include <utility>
+
+#include "lockstep/datasets/parquet/internal/retry_delay.h"
+#include "lockstep/datasets/parquet/internal/webhdfs_files.h"
 
 namespace lockstep {
 
@@ -26,13 +27,8 @@ class LimitedRetry : public arrow::fs::S3RetryStrategy {
     return error.should_retry && attempted_retries + 1 < attempts_;
   }
 
-  // Workers that failed together do not come back together.
   int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&, int64_t attempted_retries) override {
-    constexpr double kFirst = 100;
-    constexpr double kLongest = 5000;
-    const double longest = std::min(kLongest, std::ldexp(kFirst, static_cast<int>(attempted_retries)));
-    std::random_device random;
-    return static_cast<int64_t>(std::uniform_real_distribution(longest / 2, longest)(random));
+    return retry_delay(attempted_retries).count();
   }
 
  private:
@@ -58,6 +54,7 @@ arrow::Result<Files> connect(const DataUri& uri, int attempts) {
     if (files.ok() || loaded.ok()) return files;
     return files.status().WithMessage(files.status().message(), "; ", loaded.message());
   }
+  if (is_webhdfs(uri)) return open_webhdfs(uri, attempts);
   DataUri limited = uri;
   constexpr std::string_view kLimit = "retry_limit_seconds=";
   const bool is_google = uri.scheme == "gs" || uri.scheme == "gcs";
@@ -91,10 +88,6 @@ class OpenStores {
   std::map<std::pair<std::string, int>, std::weak_ptr<arrow::fs::FileSystem>> stores_;
 };
 
-bool is_hadoop(const DataUri& uri) {
-  return uri.scheme == "hdfs" || uri.scheme == "viewfs";
-}
-
 }  // namespace
 
 ArrowStore::ArrowStore(DataUri uri, int attempts) : uri_(std::move(uri)) {
@@ -110,16 +103,22 @@ std::string ArrowStore::path_of(const std::string& file) const {
 }
 
 std::string ArrowStore::explained(const std::string& reason) const {
-  constexpr std::array<std::string_view, 7> kRefused{
-      "ACCESS_DENIED",       "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "INVALID_CLIENT_TOKEN_ID",
-      "UNRECOGNIZED_CLIENT", "EXPIRED_TOKEN",         "PermissionDenied"};
+  constexpr std::array<std::string_view, 12> kRefused{
+      "ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "INVALID_CLIENT_TOKEN_ID",
+      "UNRECOGNIZED_CLIENT", "EXPIRED_TOKEN", "PermissionDenied",
+      // of WebHDFS
+      "AccessControlException", "SecurityException", "InvalidToken", "AuthenticationException",
+      "HTTP status 401"};
   const bool is_refused = std::any_of(kRefused.begin(), kRefused.end(), [&](std::string_view name) {
     return reason.find(name) != std::string::npos;
   });
   if (reason.starts_with("Path does not exist")) return "there is no such file, or no such bucket";
   std::string hint;
   if (is_refused) hint = "the store refuses the credentials, or they do not permit to read this: ";
-  if (reason.starts_with("Unable to load lib")) hint = "hdfs:// needs Java and Hadoop's libhdfs: ";
+  if (reason.starts_with("Unable to load lib"))
+    hint =
+        "hdfs:// needs Java and Hadoop's libhdfs. Without them, webhdfs:// and the namenode's HTTP address, "
+        "such as webhdfs://namenode:9870/clicks, reads the same files: ";
   return hint + uri_.without_credentials(reason.substr(0, reason.find('\n')));
 }
 

@@ -17,7 +17,29 @@ bool is_alphanumeric(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-std::string unescaped(std::string_view text) {
+// Shorter texts than any credentials would garble the message.
+void replace_all(std::string& text, std::string_view part) {
+  constexpr size_t kShortest = 4;
+  if (part.size() < kShortest) return;
+  constexpr std::string_view kInstead = "***";
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + kInstead.size()))
+    text.replace(at, part.size(), kInstead);
+}
+
+/// A bucket has no port, so that a colon in it is of credentials with an unescaped slash.
+void check_authority(const DataUri& uri) {
+  const size_t colon = uri.authority.find(':');
+  const bool has_port = colon != std::string::npos &&
+                        uri.authority.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  if (colon != std::string::npos && !(is_hadoop(uri) && has_port))
+    throw DataError(uri.scheme +
+                    "://...: expected a bucket or a host after ://, but got a text with a colon. In "
+                    "credentials, write / as %2F and @ as %40, or leave them to the environment");
+}
+
+}  // namespace
+
+std::string uri_unescaped(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
     unsigned char value = 0;
@@ -33,7 +55,7 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
-std::string escaped(std::string_view text) {
+std::string uri_escaped(std::string_view text) {
   constexpr std::string_view kPlain = "/-._~";
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::string result;
@@ -47,32 +69,17 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-// Shorter texts than any credentials would garble the message.
-void replace_all(std::string& text, std::string_view part) {
-  constexpr size_t kShortest = 4;
-  if (part.size() < kShortest) return;
-  constexpr std::string_view kInstead = "***";
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + kInstead.size()))
-    text.replace(at, part.size(), kInstead);
+bool is_hadoop(const DataUri& uri) {
+  return uri.scheme == "hdfs" || uri.scheme == "viewfs" || is_webhdfs(uri);
 }
 
-/// A bucket has no port, so that a colon in it is of credentials with an unescaped slash.
-void check_authority(const DataUri& uri) {
-  const size_t colon = uri.authority.find(':');
-  const bool has_port = colon != std::string::npos &&
-                        uri.authority.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-  const bool is_hadoop = uri.scheme == "hdfs" || uri.scheme == "viewfs";
-  if (colon != std::string::npos && !(is_hadoop && has_port))
-    throw DataError(uri.scheme +
-                    "://...: expected a bucket or a host after ://, but got a text with a colon. In "
-                    "credentials, write / as %2F and @ as %40, or leave them to the environment");
+bool is_webhdfs(const DataUri& uri) {
+  return uri.scheme == "webhdfs" || uri.scheme == "swebhdfs";
 }
-
-}  // namespace
 
 std::string DataUri::with_path(std::string_view other) const {
   return scheme + std::string(kSeparator) + credentials + (credentials.empty() ? "" : "@") + authority +
-         escaped(other) + (query.empty() ? "" : "?" + query);
+         uri_escaped(other) + (query.empty() ? "" : "?" + query);
 }
 
 std::string DataUri::name() const {
@@ -80,12 +87,14 @@ std::string DataUri::name() const {
 }
 
 std::string DataUri::without_credentials(std::string text) const {
+  // Names of users are no secrets there, and passwords are refused.
+  if (is_webhdfs(*this)) return text;
   const size_t colon = credentials.find(':');
   const std::string user = credentials.substr(0, colon);
   const std::string secret = colon == std::string::npos ? "" : credentials.substr(colon + 1);
   for (const std::string& part : {secret, user}) {
     replace_all(text, part);
-    replace_all(text, unescaped(part));
+    replace_all(text, uri_unescaped(part));
   }
   return text;
 }
@@ -98,11 +107,12 @@ bool is_uri(std::string_view text) {
 }
 
 DataUri parse_uri(std::string_view text) {
-  constexpr std::array<std::string_view, 6> kSchemes{"file", "s3", "gs", "gcs", "hdfs", "viewfs"};
+  constexpr std::array<std::string_view, 8> kSchemes{"file", "s3",     "gs",      "gcs",
+                                                     "hdfs", "viewfs", "webhdfs", "swebhdfs"};
   DataUri uri;
   uri.scheme = text.substr(0, text.find(kSeparator));
   if (std::find(kSchemes.begin(), kSchemes.end(), uri.scheme) == kSchemes.end())
-    throw DataError(uri.scheme + "://...: expected a URI that begins with file, s3, gs or hdfs");
+    throw DataError(uri.scheme + "://...: expected a URI that begins with file, s3, gs, hdfs or webhdfs");
   text.remove_prefix(std::min(text.size(), uri.scheme.size() + kSeparator.size()));
 
   const size_t query = text.find('?');
@@ -110,7 +120,7 @@ DataUri parse_uri(std::string_view text) {
   text = text.substr(0, query);
   const size_t slash = std::min(text.find('/'), text.size());
   uri.authority = text.substr(0, slash);
-  uri.path = unescaped(text.substr(slash));
+  uri.path = uri_unescaped(text.substr(slash));
 
   const size_t at = uri.authority.rfind('@');
   if (at != std::string::npos) {

@@ -91,6 +91,7 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
                                  "9400",
                                  "--metrics-address",
                                  "::1",
+                                 "--profile-input",
                                  "--quiet",
                                  "--strategy",
                                  "parameter_server",
@@ -128,6 +129,7 @@ TEST(CtrCommandLineTest, EachFlagSetsItsOption) {
   expected.save_every = "5 steps";
   expected.metrics_port = 9400;
   expected.metrics_address = "::1";
+  expected.profile_input = true;
   expected.quiet = true;
   expected.strategy = "parameter_server";
   expected.max_staleness = 0;

@@ -39,6 +39,7 @@ TEST(RunFlags, AreReadIntoTheChoice) {
   expected.metrics_port = 0;
   expected.metrics_address = "::1";
   expected.mlflow_dir = "m";
+  expected.profile_input = true;
   EXPECT_EQ(read_flags({"--quiet",
                         "--run-dir",
                         "runs/a",
@@ -65,7 +66,8 @@ TEST(RunFlags, AreReadIntoTheChoice) {
                         "--metrics-address",
                         "::1",
                         "--mlflow-dir",
-                        "m"}),
+                        "m",
+                        "--profile-input"}),
             expected);
   EXPECT_EQ(read_flags({}), RunChoice());
 }
