@@ -18,6 +18,7 @@
 #include "lockstep/datasets/images/image_transform.h"
 #include "lockstep/datasets/images/mixup.h"
 #include "lockstep/datasets/images/mnist.h"
+#include "lockstep/datasets/images/parquet_images.h"
 #include "lockstep/datasets/parquet/parquet_batch.h"
 #include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/parquet/parquet_file.h"

@@ -58,7 +58,9 @@ struct ParquetFileOptions {
   /// A local path, or a URI that begins with file://, s3://, gs:// or hdfs:// (docs/data.md). Credentials in
   /// it are not shown.
   std::string path;
-  /// Names of columns, in the order in which they are read; empty: all columns of the file.
+  /// Names of columns, in the order in which they are read; empty: all columns of the file. Fields of structs
+  /// are named as in "image.width". A struct of `bytes` and `path`, as Hugging Face's datasets hold images,
+  /// is read as its bytes.
   std::vector<std::string> columns{};
   /// Stands for null numbers, also in lists, in the column's unit. Unset: they are refused.
   std::optional<double> null_fill{};
