@@ -34,6 +34,7 @@
 #include "lockstep/datasets/tokens/generated_language_options.h"
 #include "lockstep/datasets/tokens/generated_text.h"
 #include "lockstep/datasets/tokens/ngram_model.h"
+#include "lockstep/datasets/tokens/parquet_tokens.h"
 #include "lockstep/datasets/tokens/text_encoding.h"
 #include "lockstep/datasets/tokens/token_file_writer.h"
 #include "lockstep/datasets/tokens/token_files.h"

@@ -76,6 +76,14 @@ class ArrowRows : public ParquetRows {
     });
   }
 
+  std::optional<int64_t> num_values(int row_group, size_t column) const override {
+    return naming(place_of(row_group), [&] {
+      return lockstep::num_values(columns_[column], rows_of_groups_[static_cast<size_t>(row_group)],
+                                  *metadata_->RowGroup(row_group)->ColumnChunk(leaves_[column]),
+                                  element_levels_[column]);
+    });
+  }
+
   std::optional<ParquetRange> range_of(int row_group, const std::string& column) const override {
     const int leaf = metadata_->schema()->ColumnIndex(column);
     if (leaf < 0) throw DataError(path() + ": expected a column '" + column + "' of single values");

@@ -61,7 +61,7 @@ class ParquetImagesTest : public ImageFolderTest {
   }
 };
 
-void expect_equal(const torch::data::Example<>& got, const torch::data::Example<>& expected) {
+void expect_equal_images(const torch::data::Example<>& got, const torch::data::Example<>& expected) {
   EXPECT_TRUE(got.data.equal(expected.data));
   EXPECT_TRUE(got.target.equal(expected.target));
   EXPECT_EQ(got.data.strides(), expected.data.strides());
@@ -84,9 +84,9 @@ TEST_F(ParquetImagesTest, AreTheTensorsOfAFolderOfTheSameFiles) {
     ASSERT_EQ(images.size(), files.size());
     EXPECT_EQ(images.classes(), expected.classes());
     const auto indices = shuffled_indices(files.size());
-    expect_equal(images.get_batch(indices), expected.get_batch(indices));
-    expect_equal(images.device_transform(images.get_batch(indices)),
-                 expected.device_transform(expected.get_batch(indices)));
+    expect_equal_images(images.get_batch(indices), expected.get_batch(indices));
+    expect_equal_images(images.device_transform(images.get_batch(indices)),
+                        expected.device_transform(expected.get_batch(indices)));
   }
 }
 
@@ -95,7 +95,7 @@ TEST_F(ParquetImagesTest, KeepTheSizeThatAllFilesHave) {
   const ImageFolder expected(root(), {.channels = 1});
   const ParquetImages images({.paths = {parquet()}, .channels = 1});
   const auto indices = shuffled_indices(12);
-  expect_equal(images.get_batch(indices), expected.get_batch(indices));
+  expect_equal_images(images.get_batch(indices), expected.get_batch(indices));
   EXPECT_EQ(images.classes(), (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(images.get_batch({}).data.sizes(), at::IntArrayRef({0, 1, 6, 5}));
 }
@@ -145,7 +145,7 @@ TEST_F(ParquetImagesTest, ThatDoNotDecodeAreNamedOrLeftOut) {
   }
   std::reverse(of_images.begin(), of_images.end());
   std::reverse(of_folder.begin(), of_folder.end());
-  expect_equal(images.get_batch(of_images), folder.get_batch(of_folder));
+  expect_equal_images(images.get_batch(of_images), folder.get_batch(of_folder));
   EXPECT_NE(images.identity(), some.identity());
 }
 
