@@ -200,8 +200,11 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
       if (!bytes) continue;
       state.groups.push_back({.file = i, .row_group = group});
       state.firsts.push_back(state.firsts.back() + static_cast<size_t>(file.num_rows(group)));
-      sizes.push_back({.bytes = *bytes, .rows = file.num_rows(group)});
-      largest = std::max(largest, sizes.back().bytes);
+      largest = std::max(largest, *bytes);
+      // The places of shuffled rows are counted, too.
+      const int64_t places = file.num_rows(group) * static_cast<int64_t>(sizeof(uint32_t));
+      sizes.push_back(
+          {.bytes = std::min(*bytes + places, options.memory_limit), .rows = file.num_rows(group)});
     }
   }
   if (sizes.empty() && !options.row_groups_with.empty() && state.skipped_groups == 0)
@@ -210,14 +213,15 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
                     std::to_string(state.paths.size()) + " files has any");
   state.lanes = options.lanes > 0 ? static_cast<size_t>(options.lanes)
                                   : max_open_row_groups(options.memory_limit, largest);
-  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit,
-                                                [&state, limit = options.memory_limit](size_t group) {
-                                                  const ParquetState::Group& of = state.groups[group];
-                                                  const ParquetFile& file = state.files[of.file];
-                                                  auto values = file.read_row_group(of.row_group);
-                                                  check_size(file, of.row_group, values, limit);
-                                                  return values;
-                                                });
+  state.cache = std::make_unique<RowGroupCache>(
+      std::move(sizes), options.memory_limit,
+      [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
+        const ParquetState::Group& of = state.groups[group];
+        const ParquetFile& file = state.files[of.file];
+        auto values = file.read_row_group(of.row_group, order);
+        check_size(file, of.row_group, values, limit);
+        return values;
+      });
 }
 
 std::optional<size_t> ParquetDataset::size() const {
@@ -246,9 +250,11 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
   }
   if (groups.empty()) return {nothing_of(columns())};
   RowGatherer gatherer(static_cast<int64_t>(indices.size()));
-  for (const auto& [group, of_group] : groups) {
-    const auto values = state.cache->get(group, static_cast<int64_t>(of_group.rows.size()));
-    gatherer.add(*values, of_group.rows, of_group.places);
+  for (auto& [group, of_group] : groups) {
+    const auto decoded = state.cache->get(group, static_cast<int64_t>(of_group.rows.size()));
+    if (!decoded->places.empty())
+      for (int64_t& row : of_group.rows) row = decoded->places[static_cast<size_t>(row)];
+    gatherer.add(decoded->columns, of_group.rows, of_group.places);
   }
   return {gatherer.finish()};
 }

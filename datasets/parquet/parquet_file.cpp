@@ -2,6 +2,8 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 
@@ -14,6 +16,18 @@ void check_row_group(const ParquetRows& rows, int row_group) {
   if (row_group < 0 || static_cast<size_t>(row_group) >= groups)
     throw std::out_of_range("[ParquetFile] " + rows.path() + ": expected a row group below " +
                             std::to_string(groups) + ", but got " + std::to_string(row_group));
+}
+
+void check_order(c10::ArrayRef<uint32_t> order, int64_t rows) {
+  std::vector<bool> is_taken(static_cast<size_t>(rows));
+  bool are_different = order.size() == is_taken.size();
+  for (size_t i = 0; are_different && i < order.size(); ++i) {
+    are_different = order[i] < is_taken.size() && !is_taken[order[i]];
+    if (are_different) is_taken[order[i]] = true;
+  }
+  if (!are_different)
+    throw std::invalid_argument("[ParquetFile] order: expected each number below " + std::to_string(rows) +
+                                " once");
 }
 
 }  // namespace
@@ -64,9 +78,10 @@ std::string ParquetFile::identity() const {
   return rows_->identity();
 }
 
-std::vector<ParquetValues> ParquetFile::read_row_group(int row_group) const {
+std::vector<ParquetValues> ParquetFile::read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const {
   check_row_group(*rows_, row_group);
-  return rows_->read_row_group(row_group);
+  if (!order.empty()) check_order(order, num_rows(row_group));
+  return rows_->read_row_group(row_group, order);
 }
 
 }  // namespace lockstep

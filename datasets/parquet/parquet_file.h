@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <limits>
@@ -132,13 +133,16 @@ class ParquetFile {
   std::string identity() const;
 
   /// Reads a row group, and returns the values of columns() in their order. Blocks until it is read, decoded
-  /// by the calling thread. Pages with a checksum are compared with it. The tensors own their memory.
+  /// by the calling thread. Pages with a checksum are compared with it. The tensors own their memory. If
+  /// `order` is not empty, row i of the tensors is row order[i] of the row group, which costs less than to
+  /// reorder them afterwards.
   ///
-  /// Throws std::out_of_range if there is no such row group, and DataError naming the file and the row group
+  /// Throws std::out_of_range if there is no such row group, std::invalid_argument if `order` is not a
+  /// permutation of its rows, and DataError naming the file and the row group
   /// if they are damaged or the store does not answer, and naming the file if it has changed since it was
   /// opened; naming the column, too, if it holds
   /// nulls that are refused, or a number of type uint64 that int64 does not hold.
-  std::vector<ParquetValues> read_row_group(int row_group) const;
+  std::vector<ParquetValues> read_row_group(int row_group, c10::ArrayRef<uint32_t> order = {}) const;
 
  private:
   std::shared_ptr<const ParquetRows> rows_;

@@ -113,7 +113,7 @@ struct ParquetTokensState {
                     std::to_string(token[place]));
   }
 
-  RowGroupCache::Values decode(size_t group) const {
+  std::vector<ParquetValues> decode(size_t group) const {
     const Group& of = groups[group];
     const auto lists = files[of.file].read_row_group(of.row_group);
     const at::Tensor tokens = lists.front().values.reshape({-1}).to(at::kLong);
@@ -187,8 +187,9 @@ ParquetTokens::ParquetTokens(const ParquetTokensOptions& options)
     sizes.push_back({.bytes = static_cast<int64_t>((state.firsts[group + 1] - state.firsts[group]) *
                                                    c10::elementSize(state.type)),
                      .rows = static_cast<int64_t>(sequences[group])});
-  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit,
-                                                [&state](size_t group) { return state.decode(group); });
+  state.cache = std::make_unique<RowGroupCache>(
+      std::move(sizes), options.memory_limit,
+      [&state](size_t group, const RowGroupCache::Rows&) { return state.decode(group); });
 }
 
 std::optional<size_t> ParquetTokens::size() const {
@@ -240,9 +241,9 @@ torch::data::Example<> ParquetTokens::get_batch(c10::ArrayRef<size_t> indices) c
         continue;
       }
     }
-    const auto values = state.cache->get(group, wanted.sequences);
-    copy_from(values->front().values);
-    state.keep_head(group, values->front().values);
+    const auto decoded = state.cache->get(group, wanted.sequences);
+    copy_from(decoded->columns.front().values);
+    state.keep_head(group, decoded->columns.front().values);
   }
   const auto length = static_cast<int64_t>(state.sequence_length);
   return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous()};

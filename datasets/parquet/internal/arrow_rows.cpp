@@ -23,8 +23,11 @@
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/column_range.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
+#include "lockstep/datasets/parquet/internal/number_decoder.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
+#include "lockstep/datasets/parquet/internal/range_reader.h"
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
+#include "lockstep/datasets/parquet/internal/row_gatherer.h"
 
 namespace lockstep {
 
@@ -98,26 +101,89 @@ class ArrowRows : public ParquetRows {
     return checksum.text();
   }
 
-  std::vector<ParquetValues> read_row_group(int row_group) const override {
+  std::vector<ParquetValues> read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const override {
     const std::string place = place_of(row_group);
+    const auto group = naming(place, [&] { return metadata_->RowGroup(row_group); });
+    std::vector<size_t> numbers, others;  // of columns_
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const auto chunk = naming(place, [&] { return group->ColumnChunk(leaves_[i]); });
+      (can_decode_numbers(columns_[i], descriptor_of(i), *chunk) ? numbers : others).push_back(i);
+    }
+    std::vector<ParquetValues> values(columns_.size());
+    if (!numbers.empty()) read_numbers(*group, row_group, numbers, order, values);
+    if (!others.empty()) read_others(row_group, others, order, values);
+    return values;
+  }
+
+ private:
+  std::string place_of_column(int row_group, size_t i) const {
+    return place_of(row_group) + ": column '" + columns_[i].name + "'";
+  }
+
+  const parquet::ColumnDescriptor& descriptor_of(size_t i) const {
+    return *metadata_->schema()->Column(leaves_[i]);
+  }
+
+  /// Reads the columns of these numbers, which can_decode_numbers() knows.
+  void read_numbers(const parquet::RowGroupMetaData& group, int row_group, const std::vector<size_t>& columns,
+                    c10::ArrayRef<uint32_t> order, std::vector<ParquetValues>& values) const {
+    const std::string place = place_of(row_group);
+    std::vector<ByteRange> ranges;
+    for (const size_t i : columns) {
+      ranges.push_back(range_of_chunk(*group.ColumnChunk(leaves_[i])));
+      const ByteRange& range = ranges.back();
+      if (range.begin < 0 || range.size < 0 || range.begin > source_->size() - range.size)
+        throw DataError(place_of_column(row_group, i) + ": expected bytes of the file, which has " +
+                        std::to_string(source_->size()) + ", but got " + std::to_string(range.size) +
+                        " bytes from " + std::to_string(range.begin));
+    }
+    RangeReader reader(source_->open(), ranges, source_->is_stored());
+    NumberDecoder decoder(recycling_pool(), properties_);
+    for (size_t j = 0; j < columns.size(); ++j) {
+      const size_t i = columns[j];
+      const std::string of_column = place_of_column(row_group, i);
+      const auto decoded = naming(of_column, [&] {
+        return decoder.decode(columns_[i], descriptor_of(i), *group.ColumnChunk(leaves_[i]),
+                              value_or_throw(of_column, reader.read(j)),
+                              {.rows = rows_of_groups_[static_cast<size_t>(row_group)],
+                               .fill = null_rules_[i].fill,
+                               .order = order,
+                               .is_always_compressed = is_always_compressed_});
+      });
+      if (decoded.nulls > 0 && !null_rules_[i].fill) throw_nulls(of_column, decoded.nulls);
+      values[i].values = decoded.values;
+    }
+  }
+
+  void read_others(int row_group, const std::vector<size_t>& columns, c10::ArrayRef<uint32_t> order,
+                   std::vector<ParquetValues>& values) const {
+    const std::string place = place_of(row_group);
+    std::vector<int> leaves;
+    for (const size_t i : columns) leaves.push_back(leaves_[i]);
     const auto reader = open_again(place);
     const auto table =
-        naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves_)); });
-    std::vector<ParquetValues> values;
-    for (size_t i = 0; i < columns_.size(); ++i) {
+        naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves)); });
+    std::vector<int64_t> from, to;
+    for (size_t row = 0; row < order.size(); ++row) {
+      from.push_back(order[row]);
+      to.push_back(static_cast<int64_t>(row));
+    }
+    for (const size_t i : columns) {
       const ParquetColumn& column = columns_[i];
-      const std::string of_column = place + ": column '" + column.name + "'";
+      const std::string of_column = place_of_column(row_group, i);
       const auto chunks = column_of(place, *table, fields_[i]);
       const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
       if (!chunks || chunks->length() != expected)
         throw DataError(place, "column '" + column.name + "'", std::to_string(expected) + " rows",
                         std::to_string(chunks ? chunks->length() : 0));
-      values.push_back(parquet_values(of_column, column, one_array(of_column, *chunks), null_rules_[i]));
+      values[i] = parquet_values(of_column, column, one_array(of_column, *chunks), null_rules_[i]);
+      if (order.empty()) continue;
+      RowGatherer gatherer(expected);
+      gatherer.add({values[i]}, from, to);
+      values[i] = gatherer.finish().front();
     }
-    return values;
   }
 
- private:
   std::string place_of(int row_group) const { return path() + ": row group " + std::to_string(row_group); }
 
   using Reader = std::unique_ptr<parquet::arrow::FileReader>;
@@ -165,6 +231,8 @@ class ArrowRows : public ParquetRows {
   Reader open() {
     Reader reader = open_again(path());
     metadata_ = reader->parquet_reader()->metadata();
+    is_always_compressed_ =
+        metadata_->writer_version().VersionLt(parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION());
     return reader;
   }
 
@@ -252,6 +320,7 @@ class ArrowRows : public ParquetRows {
   std::vector<int> leaves_;                       // the Parquet column of each of columns_
   std::vector<int> element_levels_;               // of each of columns_, as decoded_bytes() takes it
   std::vector<int64_t> rows_of_groups_;
+  bool is_always_compressed_ = false;  // see NumberDecoder::Options
 };
 
 }  // namespace

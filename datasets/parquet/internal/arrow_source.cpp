@@ -26,6 +26,7 @@ class LocalSource : public ArrowSource {
 
   const std::string& name() const override { return file_.path(); }
   int64_t size() const override { return static_cast<int64_t>(version_.size); }
+  bool is_stored() const override { return false; }
   std::string explained(const std::string& reason) const override { return reason; }
 
   std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
@@ -59,6 +60,7 @@ class StoredSource : public ArrowSource {
 
   const std::string& name() const override { return name_; }
   int64_t size() const override { return version_.size; }
+  bool is_stored() const override { return true; }
   std::string explained(const std::string& reason) const override { return store_.explained(reason); }
 
   std::shared_ptr<arrow::io::RandomAccessFile> open() const override {

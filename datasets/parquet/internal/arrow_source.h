@@ -15,6 +15,8 @@ class ArrowSource {
   /// Returns the path, or the URI without credentials.
   virtual const std::string& name() const = 0;
   virtual int64_t size() const = 0;
+  /// Returns whether each read is a request to a store.
+  virtual bool is_stored() const = 0;
   /// Opens the file for one reader. Throws DataError naming the file if it cannot be opened, or is another
   /// version.
   virtual std::shared_ptr<arrow::io::RandomAccessFile> open() const = 0;

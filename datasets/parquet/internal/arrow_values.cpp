@@ -105,9 +105,7 @@ void fill_nulls(const arrow::Array& array, const at::Tensor& values, double fill
 at::Tensor numbers(const std::string& place, const ArrayPointer& array, at::ScalarType type,
                    std::optional<double> fill) {
   const int64_t nulls = array->null_count();
-  if (nulls > 0 && !fill)
-    throw DataError(place + ": expected no nulls, but got " + std::to_string(nulls) +
-                    "; null_fill sets a number to stand for them");
+  if (nulls > 0 && !fill) throw_nulls(place, nulls);
   at::Tensor values = numbers_with_nulls(place, array, type);
   if (nulls == 0) return values;
   fill_nulls(*array, values, *fill);
@@ -199,6 +197,11 @@ ArrayPointer without_encoding(const std::string& place, const ArrayPointer& arra
 }
 
 }  // namespace
+
+void throw_nulls(const std::string& place, int64_t nulls) {
+  throw DataError(place + ": expected no nulls, but got " + std::to_string(nulls) +
+                  "; null_fill sets a number to stand for them");
+}
 
 ParquetValues parquet_values(const std::string& place, const ParquetColumn& column, ArrayPointer array,
                              const NullRule& nulls) {

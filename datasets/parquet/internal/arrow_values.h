@@ -2,6 +2,7 @@
 
 #include <arrow/type_fwd.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,5 +16,8 @@ namespace lockstep {
 /// a number that the column's type does not hold.
 ParquetValues parquet_values(const std::string& place, const ParquetColumn& column,
                              std::shared_ptr<arrow::Array> array, const NullRule& nulls);
+
+/// Throws the DataError for nulls that are refused.
+[[noreturn]] void throw_nulls(const std::string& place, int64_t nulls);
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/ArrayRef.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,7 +25,7 @@ class ParquetRows {
   virtual std::optional<int64_t> num_values(int row_group, size_t column) const = 0;
   virtual std::optional<ParquetRange> range_of(int row_group, const std::string& column) const = 0;
   virtual std::string identity() const = 0;
-  virtual std::vector<ParquetValues> read_row_group(int row_group) const = 0;
+  virtual std::vector<ParquetValues> read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const = 0;
 };
 
 /// Throws DataError in builds without Arrow.

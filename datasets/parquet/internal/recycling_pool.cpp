@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 /// Smaller pieces are cheap to allocate.
-constexpr int64_t kSmallest = int64_t{1} << 16;
+constexpr int64_t kSmallest = int64_t{1} << 12;
 /// Sizes beyond are damaged metadata.
 constexpr int64_t kLargest = int64_t{1} << 62;
 /// Arrow's own alignment. Pieces of another one are not kept.
@@ -44,12 +44,14 @@ arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t**
   const int64_t piece = size_of_piece(size);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = idle_.find(piece);
-    if (found != idle_.end() && !found->second.empty()) {
+    // A file's last row group is smaller than the others, and would leave its pieces behind.
+    const auto found = idle_.lower_bound(piece);
+    if (found != idle_.end() && found->first <= 2 * piece) {
       *out = found->second.back();
+      pieces_[*out] = found->first;
+      idle_bytes_ -= found->first;
       found->second.pop_back();
-      idle_bytes_ -= piece;
-      pieces_[*out] = piece;
+      if (found->second.empty()) idle_.erase(found);
       stats_.DidAllocateBytes(size);
       return arrow::Status::OK();
     }
@@ -72,7 +74,8 @@ arrow::Status RecyclingPool::Reallocate(int64_t old_size, int64_t new_size, int6
   // Arrow's readers shrink what they have allocated for the most that there may be, so pieces that are much
   // too large must not stay.
   const int64_t piece = piece_of(*ptr);
-  if (piece > 0 && is_kept(new_size, alignment) && size_of_piece(new_size) == piece) {
+  if (piece > 0 && is_kept(new_size, alignment) && size_of_piece(new_size) <= piece &&
+      piece <= 2 * size_of_piece(new_size)) {
     stats_.DidReallocateBytes(old_size, new_size);
     return arrow::Status::OK();
   }

@@ -10,6 +10,12 @@ namespace {
 constexpr int64_t kMostLanes = 16;
 constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
 
+RowGroupCache::Rows places_of(const RowGroupCache::Rows& order) {
+  RowGroupCache::Rows places(order.size());
+  for (uint32_t i = 0; i < order.size(); ++i) places[order[i]] = i;
+  return places;
+}
+
 }  // namespace
 
 RowGroupCache::RowGroupCache(std::vector<Group> groups, int64_t limit, Decode decode)
@@ -36,7 +42,7 @@ bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
     auto oldest = entries_.end();
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       const Entry& entry = it->second;
-      if (!entry.values || entry.values.use_count() > 1) continue;  // a caller holds it
+      if (!entry.decoded || entry.decoded.use_count() > 1) continue;  // a caller holds it
       if (only_finished && entry.rows_left > 0 && !is_stale(entry)) continue;
       const auto rank = [](const Entry& of) { return std::pair(of.rows_left > 0, of.last_use); };
       if (oldest == entries_.end() || rank(entry) < rank(oldest->second)) oldest = it;
@@ -49,7 +55,8 @@ bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
 }
 
 /// Decodes a row group for which there is room, without the lock.
-void RowGroupCache::decode(size_t group, std::unique_lock<std::mutex>& lock) {
+void RowGroupCache::decode(size_t group, const OrderWithin& order_within,
+                           std::unique_lock<std::mutex>& lock) {
   Entry& entry = entries_[group];  // stays where it is while others come and go
   entry.rows_left = groups_[group].rows;
   entry.last_use = ++uses_;
@@ -57,9 +64,13 @@ void RowGroupCache::decode(size_t group, std::unique_lock<std::mutex>& lock) {
   peak_bytes_ = std::max(peak_bytes_, bytes_);
   ++num_decoded_;
   lock.unlock();
-  std::shared_ptr<const Values> values;
+  auto decoded = std::make_shared<RowGroup>();
   try {
-    values = std::make_shared<const Values>(decode_(group));
+    auto order = order_within ? order_within(group) : nullptr;
+    // The order of a range of rows that begins or ends in the row group is none of the whole group.
+    if (order && static_cast<int64_t>(order->size()) != groups_[group].rows) order = nullptr;
+    if (order) decoded->places = places_of(*order);
+    decoded->columns = decode_(group, order ? *order : Rows());
   } catch (...) {
     lock.lock();
     entries_.erase(group);
@@ -68,26 +79,31 @@ void RowGroupCache::decode(size_t group, std::unique_lock<std::mutex>& lock) {
     throw;
   }
   lock.lock();
-  entry.values = std::move(values);
+  entry.decoded = std::move(decoded);
   changed_.notify_all();
 }
 
-std::shared_ptr<const RowGroupCache::Values> RowGroupCache::get(size_t group, int64_t rows) {
+std::shared_ptr<const RowGroupCache::RowGroup> RowGroupCache::get(size_t group, int64_t rows) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     const auto found = entries_.find(group);
     if (found == entries_.end()) {
       if (make_room(groups_[group].bytes, /*only_finished=*/false)) {
-        std::erase(wanted_, group);
-        decode(group, lock);
+        OrderWithin order_within;
+        const auto wanted = wanted_group(group);
+        if (wanted != wanted_.end()) {
+          order_within = std::move(wanted->order_within);
+          wanted_.erase(wanted);
+        }
+        decode(group, order_within, lock);
         continue;
       }
-    } else if (Entry& entry = found->second; entry.values) {
+    } else if (Entry& entry = found->second; entry.decoded) {
       if (entry.rows_left <= 0) entry.rows_left = groups_[group].rows;  // the next epoch
       entry.rows_left -= rows;
       entry.last_use = ++uses_;
       // The deleter tells those who wait for room: letting go of it changes nothing that they could see else.
-      return {entry.values.get(), [this, held = entry.values](const Values*) mutable {
+      return {entry.decoded.get(), [this, held = entry.decoded](const RowGroup*) mutable {
                 held.reset();
                 const std::lock_guard<std::mutex> letting_go(mutex_);
                 changed_.notify_all();
@@ -97,12 +113,17 @@ std::shared_ptr<const RowGroupCache::Values> RowGroupCache::get(size_t group, in
   }
 }
 
-void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithin&) {
+std::deque<RowGroupCache::Wanted>::iterator RowGroupCache::wanted_group(size_t group) {
+  return std::find_if(wanted_.begin(), wanted_.end(),
+                      [group](const Wanted& wanted) { return wanted.group == group; });
+}
+
+void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithin& order_within) {
   const std::lock_guard<std::mutex> lock(mutex_);
   bool is_new = false;
   for (const size_t group : groups) {
-    if (entries_.count(group) || std::find(wanted_.begin(), wanted_.end(), group) != wanted_.end()) continue;
-    wanted_.push_back(group);
+    if (entries_.count(group) || wanted_group(group) != wanted_.end()) continue;
+    wanted_.push_back({.group = group, .order_within = order_within});
     is_new = true;
   }
   if (!is_new) return;
@@ -116,13 +137,13 @@ void RowGroupCache::work_ahead() {
     const auto next = wanted_.begin();
     if (next == wanted_.end()) {
       changed_.wait(lock);
-    } else if (entries_.count(*next)) {
+    } else if (entries_.count(next->group)) {
       wanted_.erase(next);
-    } else if (make_room(groups_[*next].bytes, /*only_finished=*/true)) {
-      const size_t group = *next;
+    } else if (make_room(groups_[next->group].bytes, /*only_finished=*/true)) {
+      const Wanted wanted = std::move(*next);
       wanted_.erase(next);
       try {
-        decode(group, lock);
+        decode(wanted.group, wanted.order_within, lock);
       } catch (const std::exception&) {
         // get() decodes it again, and throws.
       }

@@ -20,13 +20,19 @@ namespace lockstep {
 ///
 /// Example:
 ///
-///     RowGroupCache cache({{.bytes = 8'000, .rows = 1'000}}, limit, [&](size_t group) { return read(group);
-///     }); const auto group = cache.get(0, /*rows=*/64);
+///     RowGroupCache cache({{.bytes = 8'000, .rows = 1'000}}, limit, decode);
+///     const auto group = cache.get(0, /*rows=*/64);
 class RowGroupCache {
  public:
-  using Values = std::vector<ParquetValues>;
-  using Decode = std::function<Values(size_t group)>;
-  using OrderWithin = std::function<std::shared_ptr<const std::vector<uint32_t>>(size_t group)>;
+  using Rows = std::vector<uint32_t>;
+  struct RowGroup {
+    std::vector<ParquetValues> columns;
+    Rows places;  ///< row i is row places[i] of the columns; empty: row i
+  };
+  /// Decodes a row group. Its row order[i] comes at place i, unless the order is empty.
+  using Decode = std::function<std::vector<ParquetValues>(size_t group, const Rows& order)>;
+  /// Returns the rows of a row group in the order in which they will be used, or null.
+  using OrderWithin = std::function<std::shared_ptr<const Rows>(size_t group)>;
   struct Group {
     int64_t bytes = 0;  ///< decoded, at most the limit
     int64_t rows = 0;
@@ -42,10 +48,12 @@ class RowGroupCache {
   /// Returns a row group, of which the caller then uses `rows` rows. Decodes it in the caller's thread, or
   /// waits for the thread that does. Blocks while others hold so many row groups that it does not fit; a
   /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
-  std::shared_ptr<const Values> get(size_t group, int64_t rows);
+  std::shared_ptr<const RowGroup> get(size_t group, int64_t rows);
 
   /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or
-  /// that were not used for long, make it. Errors are left to get(). Does not block.
+  /// that were not used for long, make it. Their rows are put into the order in which they will be used, so
+  /// that a batch copies its rows in one piece instead of fetching each from elsewhere in memory. Errors are
+  /// left to get(). Does not block.
   void prefetch(const std::vector<size_t>& groups, const OrderWithin& order_within = {});
 
   /// Returns the most bytes that row groups have had at the same time.
@@ -55,15 +63,20 @@ class RowGroupCache {
 
  private:
   struct Entry {
-    std::shared_ptr<const Values> values;  // null while it is decoded
+    std::shared_ptr<const RowGroup> decoded;  // null while it is decoded
     int64_t rows_left = 0;
     uint64_t last_use = 0;
   };
+  struct Wanted {
+    size_t group = 0;
+    OrderWithin order_within;
+  };
   using Entries = std::map<size_t, Entry>;
 
+  std::deque<Wanted>::iterator wanted_group(size_t group);
   bool is_stale(const Entry& entry) const;
   bool make_room(int64_t bytes, bool only_finished);
-  void decode(size_t group, std::unique_lock<std::mutex>& lock);
+  void decode(size_t group, const OrderWithin& order_within, std::unique_lock<std::mutex>& lock);
   void work_ahead();
 
   const std::vector<Group> groups_;
@@ -76,7 +89,7 @@ class RowGroupCache {
   int64_t peak_bytes_ = 0;
   int64_t num_decoded_ = 0;
   uint64_t uses_ = 0;
-  std::deque<size_t> wanted_;
+  std::deque<Wanted> wanted_;
   bool is_ending_ = false;
   std::thread ahead_;  // started by the first prefetch()
 };

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+/// Reads numbers in Parquet's hybrid of run lengths and bit packing
+/// (https://parquet.apache.org/docs/file-format/data-pages/encodings/, "RLE"), in which pages keep definition
+/// levels and indices into dictionaries.
+///
+/// Example:
+///
+///     HybridDecoder decoder(page.data(), page.size(), /*width=*/7);
+///     std::vector<uint32_t> indices(1024);
+///     const size_t count = decoder.read(indices.data(), indices.size());
+class HybridDecoder {
+ public:
+  /// Bytes that must be readable after the data.
+  static constexpr size_t kPadding = 40;
+
+  /// The data must outlive this object. `width` is the number of bits of a number, at most 32.
+  HybridDecoder(const uint8_t* data, size_t size, int width);
+
+  /// Reads the next `count` numbers, and returns how many there are before the end of the data or damage.
+  size_t read(uint32_t* to, size_t count);
+
+ private:
+  bool next_run();
+  void read_packed(uint32_t* to, size_t count);
+
+  const uint8_t* data_;
+  const uint8_t* end_;
+  int width_;
+  size_t left_ = 0;         // numbers of the run
+  bool is_packed_ = false;  // the run
+  uint32_t repeated_ = 0;
+  const uint8_t* group_ = nullptr;  // of eight numbers, in which the next one is
+  size_t in_group_ = 0;
+};
+
+}  // namespace lockstep

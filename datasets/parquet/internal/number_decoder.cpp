@@ -1,0 +1,278 @@
+#include "lockstep/datasets/parquet/internal/number_decoder.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <arrow/io/memory.h>
+#include <parquet/column_page.h>
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "lockstep/datasets/parquet/internal/hybrid_decoder.h"
+
+namespace lockstep {
+
+namespace {
+
+static_assert(HybridDecoder::kPadding <= kPayloadPadding);
+
+/// Rows that are decoded at a time: their indices and levels stay in the first cache.
+constexpr size_t kBlock = 1024;
+
+using parquet::Encoding;
+using parquet::ParquetException;
+
+bool is_dictionary(Encoding::type encoding) {
+  return encoding == Encoding::RLE_DICTIONARY || encoding == Encoding::PLAIN_DICTIONARY;
+}
+
+/// Returns the bits of a number in a column's type.
+template <typename Bits>
+Bits bits_of(double number, at::ScalarType type) {
+  if (type == at::kFloat) return static_cast<Bits>(std::bit_cast<uint32_t>(static_cast<float>(number)));
+  if (type == at::kDouble) return static_cast<Bits>(std::bit_cast<uint64_t>(number));
+  return static_cast<Bits>(static_cast<int64_t>(number));
+}
+
+/// Returns the most bytes that a page may have. Damaged ones may say any number.
+int64_t most_bytes_of(const parquet::ColumnChunkMetaData& chunk) {
+  constexpr int64_t kMostInexact = int64_t{1} << 24;  // not all writers count alike
+  return std::clamp(chunk.total_uncompressed_size(), int64_t{0}, int64_t{1} << 40) + kMostInexact;
+}
+
+/// Decodes the pages of a chunk whose values are as wide as Bits.
+template <typename Bits>
+class ChunkDecoder {
+ public:
+  ChunkDecoder(PagePayload& payload, const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor,
+               const parquet::ColumnChunkMetaData& chunk, const NumberDecoder::Options& options, Bits* to)
+      : payload_(payload),
+        options_(options),
+        has_levels_(descriptor.max_definition_level() > 0),
+        most_bytes_(most_bytes_of(chunk)),
+        fill_(bits_of<Bits>(options.fill.value_or(0), column.type)),
+        to_(to) {}
+
+  /// Returns how many rows are null.
+  int64_t decode(parquet::PageReader& pages) {
+    while (const auto page = pages.NextPage()) {
+      if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
+        take_dictionary(static_cast<const parquet::DictionaryPage&>(*page));
+      } else if (page->type() == parquet::PageType::DATA_PAGE ||
+                 page->type() == parquet::PageType::DATA_PAGE_V2) {
+        take_data(static_cast<const parquet::DataPage&>(*page));
+        if (nulls_ > 0 && !options_.fill) return nulls_;
+      }
+    }
+    if (row_ != options_.rows)
+      throw ParquetException("expected values of " + std::to_string(options_.rows) + " rows, but got " +
+                             std::to_string(row_));
+    return nulls_;
+  }
+
+ private:
+  void take_dictionary(const parquet::DictionaryPage& page) {
+    if (page.encoding() != Encoding::PLAIN && page.encoding() != Encoding::PLAIN_DICTIONARY)
+      throw ParquetException("expected a dictionary of plain values");
+    const int64_t count = page.num_values();
+    if (count < 0 || count > most_bytes_ / static_cast<int64_t>(sizeof(Bits)))
+      throw ParquetException("expected a dictionary of at most " + std::to_string(most_bytes_) +
+                             " bytes, but got " + std::to_string(count) + " values");
+    const PaddedBytes values = payload_.of_dictionary(page, count * static_cast<int64_t>(sizeof(Bits)));
+    dictionary_.resize(static_cast<size_t>(count) + 1);
+    if (count > 0) std::memcpy(dictionary_.data(), values.data, values.size);
+    dictionary_.back() = fill_;
+  }
+
+  void take_data(const parquet::DataPage& page) {
+    const int64_t count = page.num_values();
+    if (count < 0 || count > options_.rows - row_)
+      throw ParquetException("expected values of at most " + std::to_string(options_.rows) +
+                             " rows, but got " + std::to_string(row_ + std::max<int64_t>(count, 0)));
+    const PagePayload::Parts parts = payload_.of_data(page, has_levels_);
+    HybridDecoder levels(parts.levels.data, parts.levels.size, 1);
+    if (is_dictionary(page.encoding())) {
+      take_indices(levels, parts.values, count);
+    } else if (page.encoding() == Encoding::PLAIN) {
+      take_plain(levels, parts.values, count);
+    } else {
+      throw ParquetException("expected plain values or a dictionary, but got encoding " +
+                             parquet::EncodingToString(page.encoding()));
+    }
+  }
+
+  /// Reads the levels of a block's rows, and returns how many of them have a value.
+  size_t read_levels(HybridDecoder& levels, size_t rows) {
+    if (!has_levels_) return rows;
+    if (levels.read(levels_.data(), rows) != rows)
+      throw ParquetException("expected more definition levels, but the page has ended");
+    size_t values = 0;
+    for (size_t i = 0; i < rows; ++i) values += levels_[i];
+    nulls_ += static_cast<int64_t>(rows - values);
+    return values;
+  }
+
+  void take_indices(HybridDecoder& levels, const PaddedBytes& bytes, int64_t count) {
+    if (dictionary_.empty()) throw ParquetException("expected a dictionary before its indices");
+    const bool is_empty = bytes.size == 0;
+    const int width = is_empty ? 0 : *bytes.data;
+    if (width > 32)
+      throw ParquetException("expected indices of at most 32 bits, but got " + std::to_string(width));
+    HybridDecoder indices(bytes.data + !is_empty, is_empty ? 0 : bytes.size - 1, width);
+    const auto size = static_cast<uint32_t>(dictionary_.size() - 1);
+    while (count > 0) {
+      const size_t rows = std::min(kBlock, static_cast<size_t>(count));
+      const size_t values = read_levels(levels, rows);
+      if (indices.read(indices_.data(), values) != values)
+        throw ParquetException("expected more indices, but the page has ended");
+      bool are_inside = true;
+      for (size_t i = 0; i < values; ++i) are_inside &= indices_[i] < size;
+      if (!are_inside)
+        throw ParquetException("expected indices below " + std::to_string(size) +
+                               ", the number of values in the dictionary");
+      const Bits* const dictionary = dictionary_.data();
+      if (values == rows) {
+        put(rows, [&](size_t i) { return dictionary[indices_[i]]; });
+      } else {
+        // The entry after the dictionary's own is the fill. Nulls are often random, so there is no branch.
+        size_t next = 0;
+        put(rows, [&](size_t i) {
+          const uint32_t has_value = 0U - levels_[i];
+          const uint32_t index = (indices_[next] & has_value) | (size & ~has_value);
+          next += levels_[i];
+          return dictionary[index];
+        });
+      }
+      count -= static_cast<int64_t>(rows);
+    }
+  }
+
+  void take_plain(HybridDecoder& levels, PaddedBytes bytes, int64_t count) {
+    while (count > 0) {
+      const size_t rows = std::min(kBlock, static_cast<size_t>(count));
+      const size_t values = read_levels(levels, rows);
+      if (bytes.size < values * sizeof(Bits))
+        throw ParquetException("expected more values, but the page has ended");
+      const auto value = [&bytes](size_t i) {
+        Bits bits;
+        std::memcpy(&bits, bytes.data + i * sizeof bits, sizeof bits);
+        return bits;
+      };
+      if (values == rows) {
+        put(rows, value);
+      } else {
+        size_t next = 0;
+        put(rows, [&](size_t i) {
+          const Bits has_value = Bits{0} - static_cast<Bits>(levels_[i]);
+          const Bits bits = (value(next) & has_value) | (fill_ & ~has_value);
+          next += levels_[i];
+          return bits;
+        });
+      }
+      bytes.data += values * sizeof(Bits);
+      bytes.size -= values * sizeof(Bits);
+      count -= static_cast<int64_t>(rows);
+    }
+  }
+
+  /// Writes the values of the next rows: `value(i)` is called once for each, in their order.
+  template <typename Value>
+  void put(size_t rows, Value value) {
+    Bits* const to = to_ + row_;
+    for (size_t i = 0; i < rows; ++i) to[i] = value(i);
+    row_ += static_cast<int64_t>(rows);
+  }
+
+  PagePayload& payload_;
+  const NumberDecoder::Options& options_;
+  const bool has_levels_;
+  const int64_t most_bytes_;
+  const Bits fill_;
+  Bits* const to_;
+  int64_t row_ = 0;  // the next one
+  int64_t nulls_ = 0;
+  std::vector<Bits> dictionary_;  // with an entry more, which is the fill; empty: there is none
+  std::array<uint32_t, kBlock> levels_;
+  std::array<uint32_t, kBlock + 1> indices_{};  // the one after the last is read, and not used
+};
+
+bool is_as_stored(const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor) {
+  const auto logical = descriptor.logical_type();
+  const bool is_plain = !logical || logical->is_none() || !logical->is_valid();
+  const auto is_signed = [&](int bits) {
+    if (is_plain) return true;
+    if (!logical->is_int()) return false;
+    const auto& integer = static_cast<const parquet::IntLogicalType&>(*logical);
+    return integer.is_signed() && integer.bit_width() == bits;
+  };
+  switch (descriptor.physical_type()) {
+    case parquet::Type::INT32:
+      return column.type == at::kInt && (is_signed(32) || logical->is_date());
+    case parquet::Type::INT64:
+      return column.type == at::kLong && is_signed(64);
+    case parquet::Type::FLOAT:
+      return column.type == at::kFloat && is_plain;
+    case parquet::Type::DOUBLE:
+      return column.type == at::kDouble && is_plain;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool can_decode_numbers(const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor,
+                        const parquet::ColumnChunkMetaData& chunk) {
+  if (column.shape != ParquetShape::kNumber || descriptor.max_repetition_level() > 0 ||
+      descriptor.max_definition_level() > 1 || chunk.crypto_metadata() || !is_as_stored(column, descriptor))
+    return false;
+  const std::vector<Encoding::type>& encodings = chunk.encodings();
+  return std::all_of(encodings.begin(), encodings.end(), [](Encoding::type encoding) {
+    return encoding == Encoding::PLAIN || encoding == Encoding::RLE || is_dictionary(encoding);
+  });
+}
+
+std::shared_ptr<arrow::Buffer> NumberDecoder::allocated(int64_t bytes) const {
+  auto buffer = arrow::AllocateBuffer(bytes, pool_);
+  if (!buffer.ok()) throw ParquetException(buffer.status().message());
+  return std::move(buffer).ValueUnsafe();
+}
+
+NumberDecoder::Numbers NumberDecoder::decode(const ParquetColumn& column,
+                                             const parquet::ColumnDescriptor& descriptor,
+                                             const parquet::ColumnChunkMetaData& chunk,
+                                             const std::shared_ptr<arrow::Buffer>& bytes,
+                                             const Options& options) {
+  // The reader is told that nothing is compressed, so that it returns pages as they are.
+  const auto pages = parquet::PageReader::Open(std::make_shared<arrow::io::BufferReader>(bytes),
+                                               chunk.num_values(), arrow::Compression::UNCOMPRESSED,
+                                               properties_, descriptor, options.is_always_compressed);
+  if (options.rows == 0) return {.values = at::empty({0}, column.type)};
+  payload_.begin(chunk.compression(), most_bytes_of(chunk));
+  const int64_t size = options.rows * static_cast<int64_t>(c10::elementSize(column.type));
+  const std::shared_ptr<arrow::Buffer> result = allocated(size);
+  // Values are first decoded into memory that stays in the cache: to write each to its place at once takes
+  // longer, as every write would wait for another line of memory.
+  if (!options.order.empty() && (!in_order_ || in_order_->size() < size)) in_order_ = allocated(size);
+  const auto decode_into = [&]<typename Bits>(Bits* to) {
+    if (options.order.empty())
+      return ChunkDecoder(payload_, column, descriptor, chunk, options, to).decode(*pages);
+    auto* const in_order = reinterpret_cast<Bits*>(in_order_->mutable_data());
+    const int64_t nulls = ChunkDecoder(payload_, column, descriptor, chunk, options, in_order).decode(*pages);
+    for (const uint32_t row : options.order) *to++ = in_order[row];
+    return nulls;
+  };
+  const int64_t nulls = c10::elementSize(column.type) == 4
+                            ? decode_into(reinterpret_cast<uint32_t*>(result->mutable_data()))
+                            : decode_into(reinterpret_cast<uint64_t*>(result->mutable_data()));
+  return {.values = at::from_blob(
+              result->mutable_data(), {options.rows}, [result](void*) {}, column.type),
+          .nulls = nulls};
+}
+
+}  // namespace lockstep
