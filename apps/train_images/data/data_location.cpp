@@ -50,6 +50,12 @@ std::vector<std::string> parquet_files_in(const fs::path& folder) {
   return names;
 }
 
+/// Returns a place that names the Parquet files in a folder, which has some. Others may be beside them.
+std::string place_of_files_in(const fs::path& folder, const std::vector<std::string>& names) {
+  const auto is_usual = [](const std::string& name) { return name.ends_with(".parquet"); };
+  return (std::any_of(names.begin(), names.end(), is_usual) ? folder / "*.parquet" : folder).string();
+}
+
 /// Returns the Parquet files of a folder. Those to train and to test on may have folders of their own, or
 /// names that begin so, as Hugging Face's data sets have them: train-00000-of-00001.parquet.
 std::optional<FoundData> parquet_in(const std::string& folder) {
@@ -61,14 +67,15 @@ std::optional<FoundData> parquet_in(const std::string& folder) {
     });
   };
   const auto place_of = [&](const std::string& part) {
-    return (fs::path(folder) / (names.empty() ? part : part + "*.parquet")).string();
+    const fs::path inner = fs::path(folder) / part;
+    return names.empty() ? place_of_files_in(inner, parquet_files_in(inner)) : inner.string() + "*.parquet";
   };
   if (is_there("train")) {
     for (const std::string part : {"test", "validation"})
       if (is_there(part)) return FoundData{DataKind::kParquet, place_of("train"), place_of(part)};
   }
   if (names.empty()) return std::nullopt;
-  return FoundData{DataKind::kParquet, folder};
+  return FoundData{DataKind::kParquet, place_of_files_in(folder, names)};
 }
 
 /// Whether there is a folder, an archive, or a path inside one.

@@ -125,16 +125,16 @@ TEST(DataLocation, OfParquetFilesIsAUriAPatternOrAFolderOfThem) {
   folder.write("named/train-0.parquet", Bytes{});
   folder.write("named/validation-0.parquet", Bytes{});
   folder.write("parts/train/0.pq", Bytes{});
-  folder.write("parts/test/0.pq", Bytes{});
+  folder.write("parts/test/0.parquet", Bytes{});
   const auto in = [&](const std::string& name) {
     return (std::filesystem::path(folder.path()) / name).string();
   };
   const std::vector<std::vector<std::string>> cases{
       {"s3://bucket/images", "s3://bucket/images", ""},
       {"there/*.parquet", "there/*.parquet", ""},
-      {in("all"), in("all"), ""},
+      {in("all"), in("all/*.parquet"), ""},
       {in("named"), in("named/train*.parquet"), in("named/validation*.parquet")},
-      {in("parts"), in("parts/train"), in("parts/test")},
+      {in("parts"), in("parts/train"), in("parts/test/*.parquet")},
       {in("parts/train"), in("parts/train"), ""}};
   for (const auto& paths : cases) {
     const DataLocation location = locate_data(paths[0]);
