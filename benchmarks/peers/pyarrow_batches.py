@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Reads Parquet files with pyarrow alone. Prints rows and seconds as JSON.
+"""Reads Parquet files with pyarrow alone, after two seconds that are not counted. Prints rows and seconds as JSON.
 
 pyarrow_batches.py scan FOLDER SECONDS THREADS: row groups as Arrow's tables, without any conversion.
 pyarrow_batches.py loader FOLDER SECONDS WORKERS BATCH: batches of tensors, one for each column, through PyTorch's DataLoader, whose
 workers read row groups in a random order and shuffle the rows of each.
 """
 
+import itertools
 import json
 import pathlib
 import random
@@ -15,6 +16,20 @@ import time
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
+
+
+WARM_UP = 2  # seconds
+
+
+def measured(seconds, num_rows):
+    """Calls num_rows() for as long, and returns the rows and the seconds."""
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < WARM_UP:
+        num_rows()
+    rows, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        rows += num_rows()
+    return rows, time.perf_counter() - begin
 
 
 def row_groups(folder):
@@ -29,13 +44,8 @@ def read(place, threads):
 
 def scan(folder, seconds, threads):
     pyarrow.set_cpu_count(threads)
-    places = row_groups(folder)
-    read(places[0], threads)
-    rows, number, begin = 0, 0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        rows += read(places[number % len(places)], threads).num_rows
-        number += 1
-    return rows, time.perf_counter() - begin
+    places = itertools.cycle(row_groups(folder))
+    return measured(seconds, lambda: read(next(places), threads).num_rows)
 
 
 def loader(folder, seconds, workers, batch_size):
@@ -61,11 +71,7 @@ def loader(folder, seconds, workers, batch_size):
                         yield [column[chosen] for column in columns]
 
     batches = iter(torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=workers))
-    next(batches)
-    rows, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        rows += len(next(batches)[0])
-    return rows, time.perf_counter() - begin
+    return measured(seconds, lambda: len(next(batches)[0]))
 
 
 def main():

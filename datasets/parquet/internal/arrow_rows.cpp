@@ -110,12 +110,15 @@ class ArrowRows : public ParquetRows {
       (can_decode_numbers(columns_[i], descriptor_of(i), *chunk) ? numbers : others).push_back(i);
     }
     std::vector<ParquetValues> values(columns_.size());
-    if (!numbers.empty()) read_numbers(*group, row_group, numbers, order, values);
-    if (!others.empty()) read_others(row_group, others, order, values);
+    const File file = source_->open();  // once, as that is a request to a store
+    if (!numbers.empty()) read_numbers(file, *group, row_group, numbers, order, values);
+    if (!others.empty()) read_others(file, row_group, others, order, values);
     return values;
   }
 
  private:
+  using File = std::shared_ptr<arrow::io::RandomAccessFile>;
+
   std::string place_of_column(int row_group, size_t i) const {
     return place_of(row_group) + ": column '" + columns_[i].name + "'";
   }
@@ -125,8 +128,9 @@ class ArrowRows : public ParquetRows {
   }
 
   /// Reads the columns of these numbers, which can_decode_numbers() knows.
-  void read_numbers(const parquet::RowGroupMetaData& group, int row_group, const std::vector<size_t>& columns,
-                    c10::ArrayRef<uint32_t> order, std::vector<ParquetValues>& values) const {
+  void read_numbers(const File& file, const parquet::RowGroupMetaData& group, int row_group,
+                    const std::vector<size_t>& columns, c10::ArrayRef<uint32_t> order,
+                    std::vector<ParquetValues>& values) const {
     const std::string place = place_of(row_group);
     std::vector<ByteRange> ranges;
     for (const size_t i : columns) {
@@ -137,7 +141,7 @@ class ArrowRows : public ParquetRows {
                         std::to_string(source_->size()) + ", but got " + std::to_string(range.size) +
                         " bytes from " + std::to_string(range.begin));
     }
-    RangeReader reader(source_->open(), ranges, source_->is_stored());
+    RangeReader reader(file, ranges, source_->is_stored());
     NumberDecoder decoder(recycling_pool(), properties_);
     for (size_t j = 0; j < columns.size(); ++j) {
       const size_t i = columns[j];
@@ -155,12 +159,12 @@ class ArrowRows : public ParquetRows {
     }
   }
 
-  void read_others(int row_group, const std::vector<size_t>& columns, c10::ArrayRef<uint32_t> order,
-                   std::vector<ParquetValues>& values) const {
+  void read_others(const File& file, int row_group, const std::vector<size_t>& columns,
+                   c10::ArrayRef<uint32_t> order, std::vector<ParquetValues>& values) const {
     const std::string place = place_of(row_group);
     std::vector<int> leaves;
     for (const size_t i : columns) leaves.push_back(leaves_[i]);
-    const auto reader = open_again(place);
+    const auto reader = reader_of(file, place);
     const auto table =
         naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves)); });
     std::vector<int64_t> from, to;
@@ -229,7 +233,7 @@ class ArrowRows : public ParquetRows {
   }
 
   Reader open() {
-    Reader reader = open_again(path());
+    Reader reader = reader_of(source_->open(), path());
     metadata_ = reader->parquet_reader()->metadata();
     is_always_compressed_ =
         metadata_->writer_version().VersionLt(parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION());
@@ -237,11 +241,11 @@ class ArrowRows : public ParquetRows {
   }
 
   // Arrow's reader is for one thread; it costs little once the metadata is there.
-  Reader open_again(const std::string& place) const {
+  Reader reader_of(const File& file, const std::string& place) const {
     return naming(place, [&] {
-      return value_or_throw(place, parquet::arrow::FileReader::Make(
-                                       recycling_pool(), parquet::ParquetFileReader::Open(
-                                                             source_->open(), properties_, metadata_)));
+      return value_or_throw(
+          place, parquet::arrow::FileReader::Make(
+                     recycling_pool(), parquet::ParquetFileReader::Open(file, properties_, metadata_)));
     });
   }
 

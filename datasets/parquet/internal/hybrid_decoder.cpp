@@ -56,8 +56,9 @@ bool HybridDecoder::next_run() {
   if (!is_packed_) {
     const size_t bytes = static_cast<size_t>(width_ + 7) / 8;
     if (rest < bytes) return false;
+    // Runs are short if a column has nulls here and there, so that a call of memcpy() would take longest.
     repeated_ = 0;
-    std::memcpy(&repeated_, data_, bytes);
+    for (size_t byte = 0; byte < bytes; ++byte) repeated_ |= uint32_t{data_[byte]} << (8 * byte);
     if (width_ < 32 && repeated_ >> width_ != 0) return false;
     data_ += bytes;
     left_ = header >> 1;

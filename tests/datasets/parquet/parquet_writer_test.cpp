@@ -49,6 +49,29 @@ TEST(ParquetWriter, WritesWhatParquetFileReads) {
   }
 }
 
+TEST(ParquetFile, ReadsARowGroupInAnyOrder) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.parquet");
+  write_numbered(path, 0, 40, 30);
+  const ParquetFile file({.path = path});
+  const at::Tensor permutation = at::randperm(30, at::kLong);
+  std::vector<uint32_t> order;
+  for (int64_t i = 0; i < 30; ++i) order.push_back(static_cast<uint32_t>(permutation[i].item<int64_t>()));
+  const auto rows = file.read_row_group(0, order);
+  EXPECT_TRUE(rows[0].values.equal(permutation));
+  EXPECT_TRUE(rows[1].values.equal(numbered_rows(0, 30)[1].values.index_select(0, permutation)));
+  const at::Tensor lengths = permutation.remainder(4);
+  EXPECT_TRUE(rows[2].values.equal(at::repeat_interleave(permutation, lengths).to(at::kInt)));
+  EXPECT_TRUE(rows[2].offsets.slice(0, 1).equal(lengths.cumsum(0)));
+
+  for (const std::vector<uint32_t>& wrong : {std::vector<uint32_t>(30), std::vector<uint32_t>{0},
+                                             std::vector<uint32_t>(order.begin() + 1, order.end())})
+    EXPECT_THAT(message_of<std::invalid_argument>([&] { file.read_row_group(0, wrong); }),
+                HasSubstr("order: expected each number below 30 once"));
+  order.back() = 30;
+  EXPECT_THROW(file.read_row_group(0, order), std::invalid_argument);
+}
+
 TEST(ParquetWriter, WritesAllTypesOfNumbersAndStrings) {
   const TemporaryFolder folder;
   std::vector<ParquetColumn> columns;

@@ -29,8 +29,8 @@ void print_numbers(const at::Tensor& tensor) {
   for (int64_t i = 0; i < flat.numel(); ++i) {
     if (i > 0) std::cout << ',';
     if (!is_float)
-      std::cout << flat[i].item<int64_t>();
-    else if (const double value = flat[i].item<double>(); value != value)
+      std::cout << flat.const_data_ptr<int64_t>()[i];
+    else if (const double value = flat.const_data_ptr<double>()[i]; value != value)
       std::cout << "NaN";
     else if (value > std::numeric_limits<double>::max() || value < std::numeric_limits<double>::lowest())
       std::cout << (value > 0 ? "Infinity" : "-Infinity");

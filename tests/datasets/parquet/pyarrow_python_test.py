@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import subprocess
 import tempfile
 import unittest
@@ -143,6 +144,35 @@ class ParquetFileTest(unittest.TestCase):
                 groups = self.read()
                 self.assertEqual([group["rows"] for group in groups], [7, 7, 7, 2])
                 self.compare(groups, types)
+
+    def test_numbers_equal_pyarrows_in_every_kind_of_page(self):
+        draw = random.Random(1)
+        rows = 3000
+        kinds = [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()]
+
+        def numbers(kind, most, nulls):
+            values = [None if draw.random() < nulls else draw.randrange(most) for _ in range(rows)]
+            return pa.array(values, pa.int32() if kind == pa.date32() else kind).cast(kind)
+
+        data = {f"{kind} {name}": numbers(kind, most, nulls) for kind in kinds for name, most, nulls in (
+            ("few", 5, 0.3), ("many", 10 ** 6, 0.1), ("whole", 300, 0), ("none", 2, 1), ("one", 1, 0.001))}
+        data["runs"] = pa.array([None if i // 100 % 3 == 0 else i // 200 for i in range(rows)], pa.int64())
+        table = pa.table(data)
+        table = table.append_column(pa.field("required", pa.int64(), nullable=False), pa.array(range(rows), pa.int64()))
+        cases = [{"compression": compression} for compression in ("none", "snappy", "gzip", "brotli", "lz4", "zstd")]
+        cases += [{"compression": "zstd", "use_dictionary": False, "data_page_size": 1000},
+                  {"compression": "none", "use_dictionary": False, "data_page_size": 1000},
+                  {"dictionary_pagesize_limit": 2000, "data_page_size": 500, "write_page_checksum": True}]
+        for options in [{"data_page_version": version, **case} for case in cases for version in ("1.0", "2.0")]:
+            with self.subTest(**options):
+                pq.write_table(table, self.path, row_group_size=1700, **options)
+                groups = self.read(fill=-3)
+                self.assertEqual([group["rows"] for group in groups], [1700, 1300])
+                for number, group in enumerate(groups):
+                    expected = pq.ParquetFile(self.path).read_row_group(number)
+                    for name, got in group["columns"].items():
+                        values = [-3 if x is None else x for x in plain(expected[name])]
+                        self.assertEqual(got["values"], values, name)
 
     def test_lists_of_fixed_length_are_rows_of_a_matrix(self):
         data = {name: pa.array(lists(kind, [3] * ROWS), pa.list_(kind, 3)) for name, kind in TYPES.items()}

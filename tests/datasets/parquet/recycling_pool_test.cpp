@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLarge = int64_t{1} << 20;
 
-TEST(RecyclingPool, GivesAPieceOfNearlyTheSameSizeAgain) {
+TEST(RecyclingPool, GivesAPieceOfUpToTwiceTheSizeAgain) {
   RecyclingPool pool(arrow::default_memory_pool(), 4 * kLarge);
   uint8_t* first = nullptr;
   ASSERT_TRUE(pool.Allocate(kLarge, &first).ok());
@@ -24,16 +24,25 @@ TEST(RecyclingPool, GivesAPieceOfNearlyTheSameSizeAgain) {
   ASSERT_TRUE(pool.Allocate(kLarge - 10, &second).ok());
   EXPECT_EQ(second, first);
   EXPECT_EQ(pool.idle_bytes(), 0);
-  // A piece that is shrunk a little is the same one; for half the size, there is a smaller one.
+  // A piece that is shrunk a little is the same one; for a quarter of the size, there is a smaller one.
   ASSERT_TRUE(pool.Reallocate(kLarge - 10, kLarge - 20, &second).ok());
   EXPECT_EQ(second, first);
-  ASSERT_TRUE(pool.Reallocate(kLarge - 20, kLarge / 2, &second).ok());
+  ASSERT_TRUE(pool.Reallocate(kLarge - 20, kLarge / 4, &second).ok());
   EXPECT_NE(second, first);
   EXPECT_EQ(pool.idle_bytes(), kLarge);
-  pool.Free(second, kLarge / 2);
-  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 2);
+  pool.Free(second, kLarge / 4);
+  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 4);
   EXPECT_EQ(pool.bytes_allocated(), 0);
-  EXPECT_EQ(pool.max_memory(), kLarge + kLarge / 2 - 20);  // both, while the bytes are moved
+  EXPECT_EQ(pool.max_memory(), kLarge + kLarge / 4 - 20);  // both, while the bytes are moved
+  // The smallest piece that is large enough, but not one of more than twice the size.
+  ASSERT_TRUE(pool.Allocate(kLarge / 8, &first).ok());
+  EXPECT_EQ(first, second);
+  uint8_t* third = nullptr;
+  ASSERT_TRUE(pool.Allocate(kLarge / 8, &third).ok());
+  EXPECT_EQ(pool.idle_bytes(), kLarge);
+  pool.Free(first, kLarge / 8);
+  pool.Free(third, kLarge / 8);
+  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 4 + kLarge / 8);
 }
 
 TEST(RecyclingPool, KeepsNoMoreThanItsLimit) {

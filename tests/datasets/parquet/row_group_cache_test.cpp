@@ -13,12 +13,14 @@ namespace {
 
 using Groups = std::vector<RowGroupCache::Group>;
 
-RowGroupCache::Values values_of(size_t group) {
+using Columns = std::vector<ParquetValues>;
+
+Columns values_of(size_t group, const RowGroupCache::Rows& = {}) {
   return {{.values = torch::full({4}, static_cast<int64_t>(group)), .offsets = {}}};
 }
 
-int64_t first_value(const RowGroupCache::Values& values) {
-  return values[0].values[0].item<int64_t>();
+int64_t first_value(const RowGroupCache::RowGroup& group) {
+  return group.columns[0].values[0].item<int64_t>();
 }
 
 TEST(RowGroupCache, DecodesARowGroupOnceWhileItFits) {
@@ -32,7 +34,7 @@ TEST(RowGroupCache, DecodesARowGroupOnceWhileItFits) {
 
 TEST(RowGroupCache, GivesUpWhatWasUsedWhollyAndThenWhatIsOldest) {
   std::vector<size_t> decoded;
-  RowGroupCache cache(Groups(5, {.bytes = 10, .rows = 2}), 30, [&](size_t group) {
+  RowGroupCache cache(Groups(5, {.bytes = 10, .rows = 2}), 30, [&](size_t group, const auto&) {
     decoded.push_back(group);
     return values_of(group);
   });
@@ -58,18 +60,18 @@ TEST(RowGroupCache, NeverHoldsMoreThanItsLimit) {
   std::atomic<int64_t> bytes{0};
   std::atomic<bool> is_above{false};
   // The values note how long they live, whoever holds them.
-  RowGroupCache cache(groups, kLimit, [&](size_t group) {
+  RowGroupCache cache(groups, kLimit, [&](size_t group, const auto&) {
     const int64_t size = groups[group].bytes;
     if ((bytes += size) > kLimit) is_above = true;
     auto* number = new int64_t(static_cast<int64_t>(group));
-    return RowGroupCache::Values{{.values = torch::from_blob(
-                                      number, {1},
-                                      [&bytes, size](void* data) {
-                                        bytes -= size;
-                                        delete static_cast<int64_t*>(data);
-                                      },
-                                      torch::kLong),
-                                  .offsets = {}}};
+    return Columns{{.values = torch::from_blob(
+                        number, {1},
+                        [&bytes, size](void* data) {
+                          bytes -= size;
+                          delete static_cast<int64_t*>(data);
+                        },
+                        torch::kLong),
+                    .offsets = {}}};
   });
   {
     std::vector<std::jthread> threads;
@@ -91,7 +93,7 @@ TEST(RowGroupCache, NeverHoldsMoreThanItsLimit) {
 TEST(RowGroupCache, DecodesAheadIntoTheRoomOfWhatIsDone) {
   std::atomic<int> num_ahead{0};
   const auto here = std::this_thread::get_id();
-  RowGroupCache cache(Groups(4, {.bytes = 10, .rows = 2}), 20, [&](size_t group) {
+  RowGroupCache cache(Groups(4, {.bytes = 10, .rows = 2}), 20, [&](size_t group, const auto&) {
     if (std::this_thread::get_id() != here) ++num_ahead;
     return values_of(group);
   });
@@ -112,7 +114,7 @@ TEST(RowGroupCache, DecodesAheadIntoTheRoomOfWhatIsDone) {
 TEST(RowGroupCache, DecodesAheadThoughOnlyAPartOfEachRowGroupIsUsed) {
   const auto here = std::this_thread::get_id();
   std::atomic<int> num_ahead{0};
-  RowGroupCache cache(Groups(100, {.bytes = 10, .rows = 64}), 30, [&](size_t group) {
+  RowGroupCache cache(Groups(100, {.bytes = 10, .rows = 64}), 30, [&](size_t group, const auto&) {
     if (std::this_thread::get_id() != here) ++num_ahead;
     return values_of(group);
   });
@@ -128,9 +130,26 @@ TEST(RowGroupCache, DecodesAheadThoughOnlyAPartOfEachRowGroupIsUsed) {
   EXPECT_GT(num_ahead, 50);
 }
 
+TEST(RowGroupCache, DecodesAheadInTheOrderInWhichRowsAreUsed) {
+  RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 4}), 20, [](size_t, const RowGroupCache::Rows& order) {
+    const std::vector<int64_t> rows(order.begin(), order.end());
+    return Columns{{.values = order.empty() ? torch::arange(4) : torch::tensor(rows), .offsets = {}}};
+  });
+  EXPECT_TRUE(cache.get(0, 1)->places.empty());
+  cache.prefetch({1}, [](size_t group) {
+    EXPECT_EQ(group, 1U);
+    return std::make_shared<const RowGroupCache::Rows>(RowGroupCache::Rows{2, 0, 3, 1});
+  });
+  // By the other thread or by this one.
+  const auto decoded = cache.get(1, 4);
+  EXPECT_EQ(decoded->places, (RowGroupCache::Rows{1, 3, 0, 2}));
+  for (int64_t row = 0; row < 4; ++row)
+    EXPECT_EQ(decoded->columns[0].values[decoded->places[static_cast<size_t>(row)]].item<int64_t>(), row);
+}
+
 TEST(RowGroupCache, LeavesErrorsOfDecodingAheadToGet) {
   std::atomic<int> attempts{0};
-  RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 2}), 20, [&](size_t group) {
+  RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 2}), 20, [&](size_t group, const auto&) {
     ++attempts;
     if (group == 1) throw std::domain_error("row group 1 is damaged");
     return values_of(group);
