@@ -60,3 +60,9 @@ if(NOT TARGET lockstep_arrow AND NOT LOCKSTEP_ARROW STREQUAL "OFF")
     message(FATAL_ERROR "Arrow cannot be used: ${lockstep_arrow_problem}. -DLOCKSTEP_ARROW=OFF builds without it.")
   endif()
 endif()
+
+# What links the room of Parquet files links this, too.
+set(lockstep_arrow_library)
+if(TARGET lockstep_arrow)
+  set(lockstep_arrow_library lockstep_arrow)
+endif()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/apps/shared/command_line/data_place.h"
 #include "lockstep/apps/shared/command_line/number_argument.h"
 #include "lockstep/apps/shared/command_line/retryable_exit_code.h"
 #include "lockstep/apps/shared/command_line/usage_error.h"
@@ -218,24 +219,13 @@ FlagTable ctr_flags(const std::vector<std::string>& strategies) {
 
 namespace {
 
-/// Returns whether a URI holds a user or a password.
-bool has_credentials(const std::string& place) {
-  const size_t scheme = place.find("://");
-  if (scheme == std::string::npos) return false;
-  const size_t begin = scheme + 3;
-  return place.substr(begin, place.find('/', begin) - begin).find('@') != std::string::npos;
-}
-
 void read_click_data(const Arguments& given, CtrWork& work) {
   const auto places = [&](const std::string& flag, const std::string& expected) {
     auto pieces = given.list(flag);
     const bool has_hole =
         std::any_of(pieces.begin(), pieces.end(), [](const std::string& piece) { return piece.empty(); });
     if (has_hole) given.refuse(flag, expected);
-    if (std::any_of(pieces.begin(), pieces.end(), has_credentials))
-      throw UsageError("--" + flag +
-                       ": expected URIs without credentials, which would be recorded; set "
-                       "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead");
+    for (const std::string& piece : pieces) refuse_credentials(flag, piece);
     return pieces;
   };
   if (given.has("data")) work.data = places("data", "generated, or paths separated by commas");

@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "lockstep/datasets/images/image_augmentation.h"
 #include "lockstep/datasets/images/mixup.h"
@@ -32,6 +33,9 @@ struct AugmentedDatasetOptions {
 /// With mixup, get_batch() also reads each example's partner, so the host reads twice as many images, in any
 /// order. Targets become probabilities, as Mixup::mix() says; cross_entropy and CategoricalAccuracy take
 /// them.
+///
+/// A dataset that is read in chunks (ChunkedDataset) stays one. With mixup, partners may be in any chunk, so
+/// all chunks should fit into its memory.
 ///
 /// Example:
 ///
@@ -88,6 +92,18 @@ class AugmentedDataset {
     return dataset_.identity() + ", augmented: " + options_.images.describe() +
            (options_.mixup.is_on() ? ", " + options_.mixup.describe() : "");
   }
+
+  // As the dataset's, if it is a ChunkedDataset.
+  auto chunk_sizes() const requires requires(const D& dataset) { dataset.chunk_sizes(); }
+  { return dataset_.chunk_sizes(); }
+  auto max_open_chunks() const requires requires(const D& dataset) { dataset.max_open_chunks(); }
+  { return dataset_.max_open_chunks(); }
+  template <typename OrderWithin>
+  void prefetch_chunks(const std::vector<size_t>& chunks, const OrderWithin& order_within) const requires
+      requires(const D& dataset) {
+    dataset.prefetch_chunks(chunks, order_within);
+  }
+  { dataset_.prefetch_chunks(chunks, order_within); }
 
  private:
   Examples changed(Examples examples, const at::Tensor& changes) const {

@@ -44,8 +44,6 @@ struct ParquetState {
 
 namespace {
 
-constexpr int64_t kMostLanes = 16;
-constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
 constexpr int kMostThreads = 4;
 
 std::string text_of(const ParquetColumn& column) {
@@ -227,11 +225,8 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     throw DataError(state.paths.front() +
                     ": expected rows in the ranges of row_groups_with, but no row group of " +
                     std::to_string(state.paths.size()) + " files has any");
-  // The other half is for the row groups that lanes come to next. The first batch waits until a row group of
-  // each lane is decoded.
-  const int64_t open_bytes = std::min(options.memory_limit / 2, kMostOpenBytes);
-  state.lanes = static_cast<size_t>(
-      options.lanes > 0 ? options.lanes : std::clamp(open_bytes / largest, int64_t{1}, kMostLanes));
+  state.lanes = options.lanes > 0 ? static_cast<size_t>(options.lanes)
+                                  : max_open_row_groups(options.memory_limit, largest);
   const auto decode = [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
     const ParquetState::Group& of = state.groups[group];
     const ParquetFile& file = state.files[of.file];

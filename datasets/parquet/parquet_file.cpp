@@ -71,6 +71,14 @@ int64_t ParquetFile::decoded_bytes(int row_group) const {
   return rows_->decoded_bytes(row_group);
 }
 
+std::optional<int64_t> ParquetFile::num_values(int row_group, size_t column) const {
+  check_row_group(*rows_, row_group);
+  if (column >= columns().size())
+    throw std::out_of_range("[ParquetFile] " + path() + ": expected a column below " +
+                            std::to_string(columns().size()) + ", but got " + std::to_string(column));
+  return rows_->num_values(row_group, column);
+}
+
 std::optional<ParquetRange> ParquetFile::range_of(int row_group, const std::string& column) const {
   check_row_group(*rows_, row_group);
   return rows_->range_of(row_group, column);

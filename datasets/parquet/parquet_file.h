@@ -61,7 +61,9 @@ struct ParquetFileOptions {
   /// A local path, or a URI that begins with file://, s3://, gs://, webhdfs:// or hdfs:// (docs/data.md).
   /// Credentials in it are not shown.
   std::string path;
-  /// Names of columns, in the order in which they are read; empty: all columns of the file.
+  /// Names of columns, in the order in which they are read; empty: all columns of the file. Fields of structs
+  /// are named as in "image.width". A struct of `bytes` and `path`, as Hugging Face's datasets hold images,
+  /// is read as its bytes.
   std::vector<std::string> columns{};
   /// Stands for null numbers, also in lists, in the column's unit. Unset: they are refused.
   std::optional<double> null_fill{};
@@ -118,6 +120,12 @@ class ParquetFile {
   ///
   /// Throws std::out_of_range if there is no such group, and DataError if its metadata is damaged.
   int64_t decoded_bytes(int row_group) const;
+
+  /// Returns the number of values in a row group of columns()[column], from the file's metadata alone: of
+  /// numbers, or of the elements of all lists. None for strings and binaries, and if the writer of lists of
+  /// any length left no statistics of sizes. Throws std::out_of_range if there is no such group or column,
+  /// and DataError if the group's metadata is damaged.
+  std::optional<int64_t> num_values(int row_group, size_t column) const;
 
   /// Returns a range that holds all values of a column of single numbers in a row group but nulls and NaN, in
   /// the column's unit, as the writer has noted it in the metadata. None if it has not, or the values are no

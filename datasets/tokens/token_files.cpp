@@ -12,8 +12,10 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
-#include "lockstep/datasets/files/internal/find_files.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
+#include "lockstep/datasets/tokens/internal/parquet_documents.h"
 #include "lockstep/datasets/tokens/internal/token_stream.h"
 #include "lockstep/datasets/tokens/internal/tokenized_text.h"
 
@@ -32,9 +34,14 @@ void check_token_options(const TokenFilesOptions& options) {
   if (options.vocab_size < 1) refuse_option("the size of the vocabulary", "0");
 }
 
+/// Returns the path, or the URI without credentials and query.
+std::string shown_name(const std::string& path) {
+  return is_uri(path) ? parse_uri(path).name() : path;
+}
+
 void check_text_options(const TokenFilesOptions& options, const std::string& path) {
   if (!options.encoding.encode)
-    throw std::invalid_argument("[TokenFiles] expected an encoding for the text in " + path +
+    throw std::invalid_argument("[TokenFiles] expected an encoding for the text in " + shown_name(path) +
                                 "; files of tokens end with .bin");
   if (options.encoding.end_of_text >= options.vocab_size)
     refuse_option(
@@ -78,6 +85,8 @@ std::vector<std::unique_ptr<const TokenPart>> open_parts(const std::vector<std::
   uint64_t left = options.max_bytes_in_memory;
   check_cache_folder(paths, options.cache_folder);
   for (const auto& path : paths) {
+    if (is_uri(path) && !is_parquet_name(path))
+      throw DataError(shown_name(path) + ": expected a Parquet file, as other files must be on this machine");
     if (path.ends_with(".bin.gz") || path.ends_with(".bin.zst"))
       throw DataError(path + ": expected a file of tokens that is not compressed");
     if (is_token_file(path)) {
@@ -88,6 +97,7 @@ std::vector<std::unique_ptr<const TokenPart>> open_parts(const std::vector<std::
     parts.push_back(tokenize_text({.path = path,
                                    .encoding = options.encoding,
                                    .vocab_size = options.vocab_size,
+                                   .parquet_column = options.parquet_column,
                                    .cache_folder = options.cache_folder,
                                    .max_bytes_in_memory = left,
                                    .on_message = options.on_message}));
@@ -101,10 +111,11 @@ std::vector<std::unique_ptr<const TokenPart>> open_parts(const std::vector<std::
 
 TokenFiles::TokenFiles(const TokenFilesOptions& options) {
   check_token_options(options);
-  paths_ = find_data_files(options.paths);
+  const std::vector<std::string> paths = find_parquet_files(options.paths);
+  for (const auto& path : paths) paths_.push_back(shown_name(path));
   sequence_length_ = static_cast<size_t>(options.sequence_length);
   stride_ = static_cast<size_t>(options.stride.value_or(options.sequence_length));
-  tokens_ = std::make_shared<const TokenStream>(open_parts(paths_, options), options.vocab_size);
+  tokens_ = std::make_shared<const TokenStream>(open_parts(paths, options), options.vocab_size);
   if (num_tokens() <= sequence_length_)
     throw DataError(paths_[0] + (paths_.size() > 1 ? " and the other files" : "") + ": expected at least " +
                     std::to_string(sequence_length_ + 1) + " tokens for a sequence of " +

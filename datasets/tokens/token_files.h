@@ -22,7 +22,8 @@ class TokenStream;
 struct TokenFilesOptions {
   /// Files, folders and patterns such as "train_*.bin", as in ClickFilesOptions. Files that end with .bin
   /// hold tokens. Files that end with .jsonl, .ndjson or .json hold JSON lines, and all others text; these
-  /// may be compressed, with .gz or .zst after their names.
+  /// may be compressed, with .gz or .zst after their names. Files that end with .parquet or .pq hold a column
+  /// of text; they may also be named by URIs, as in ParquetDatasetOptions. ParquetTokens reads lists of ids.
   std::vector<std::string> paths;
   /// Tokens that a model gets, and as many that it predicts.
   int64_t sequence_length = 1024;
@@ -35,6 +36,8 @@ struct TokenFilesOptions {
   TokenFormat format = TokenFormat::kAuto;
   /// Required if there are text files.
   TextEncoding encoding{};
+  /// The column of text in Parquet files.
+  std::string parquet_column = "text";
   /// Folder in which to keep the tokens of text files for the next start, as .bin files; created if it is
   /// missing. It may hold none of the files in `paths`. Empty: text files are turned into tokens at each
   /// start, and kept in memory.
@@ -55,7 +58,8 @@ struct TokenFilesOptions {
 ///
 /// The .bin files are mapped into memory and must keep their content while they are used. Text passes through
 /// TextEncoding::encode, and each document is followed by the end-of-text token. A text file is one document,
-/// and so is each line of JSON lines. The interface is that of CollatedDataset. Copies share the tokens.
+/// and so is each line of JSON lines and each row of a Parquet file. The interface is that of
+/// CollatedDataset. Copies share the tokens.
 ///
 /// Example:
 ///

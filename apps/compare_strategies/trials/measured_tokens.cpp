@@ -82,7 +82,7 @@ MeasuredTraining train_and_measure_tokens(const CompareOptions& options, const G
   auto scaler = strategy.scope([&](ReplicaContext& replica) {
     return GradScaler(replica.device(), {.enabled = needs_loss_scaling(work.precision)});
   });
-  const auto batches = strategy.distribute_dataset(data.train, gpt_batches(work, plan));
+  const auto batches = distribute(strategy, data.train, gpt_batches(work, plan));
   const TokenStep step{.precision = work.precision,
                        .micro_batches = plan.micro_batches,
                        .clip_norm = work.clip_norm > 0 ? std::optional(work.clip_norm) : std::nullopt};

@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/text/open_tokenizer.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
@@ -70,12 +73,39 @@ GptData generate_data(const GptTrainOptions& options, int64_t sequence_length) {
           .description = description_of(language.options())};
 }
 
+/// The column of Parquet files that is read.
+struct TokenColumn {
+  std::string name;
+  bool has_tokens = false;  // rather than text
+};
+
+/// Returns the column of the files that `places` name; none if they are no Parquet files. Throws DataError if
+/// they have no such column, or some are Parquet files and some are not.
+std::optional<TokenColumn> token_column(const std::vector<std::string>& places, const std::string& named) {
+  if (!are_parquet_files(places)) return std::nullopt;
+  const std::string first = find_parquet_files(places).front();
+  const auto column_named = [&](const std::string& name) {
+    const ParquetFile file({.path = first, .columns = {name}});
+    return TokenColumn{.name = name, .has_tokens = file.columns().front().shape != ParquetShape::kBytes};
+  };
+  if (!named.empty()) return column_named(named);
+  std::string problem;
+  for (const char* name : {"input_ids", "tokens", "text"}) {
+    try {
+      return column_named(name);
+    } catch (const DataError& error) {
+      problem = error.what();
+    }
+  }
+  throw DataError(problem + "; --parquet-column names another one than input_ids, tokens and text");
+}
+
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "merges.txt", "encoder.json",
                                            "vocab.bpe"};
 
 /// Returns the name of the tokenizer: that of --tokenizer, else that beside --init-weights, else bytes for
 /// text. Empty for token files without one.
-std::string tokenizer_name(const GptTrainOptions& options, const BaseModel& base) {
+std::string tokenizer_name(const GptTrainOptions& options, const BaseModel& base, bool has_tokens) {
   if (!options.tokenizer.empty()) return options.tokenizer;
   std::error_code ignored;
   if (base.is_of_file) {
@@ -83,7 +113,7 @@ std::string tokenizer_name(const GptTrainOptions& options, const BaseModel& base
     for (const char* file : kTokenizerFiles)
       if (fs::exists(folder / file, ignored)) return folder.string();
   }
-  return has_token_files(options.data) || has_token_files(options.test_data) ? "" : "bytes";
+  return has_tokens || has_token_files(options.data) || has_token_files(options.test_data) ? "" : "bytes";
 }
 
 int64_t vocabulary_of(const GptTrainOptions& options, const BaseModel& base, const Tokenizer* tokenizer) {
@@ -130,6 +160,18 @@ TextEncoding encoding_of(const GptTrainOptions& options, const std::string& name
           .requires_utf8 = name != "bytes"};
 }
 
+/// The sequences of some files.
+struct OpenSequences {
+  TokenDataset::Source source;
+  size_t size = 0;
+  uint64_t num_tokens = 0;
+};
+
+template <typename Files>
+OpenSequences opened(const Files& files) {
+  return {.source = files, .size = *files.size(), .num_tokens = files.num_tokens()};
+}
+
 size_t limited(size_t count, int64_t limit) {
   return limit > 0 ? std::min(count, static_cast<size_t>(limit)) : count;
 }
@@ -140,41 +182,54 @@ GptData open_gpt_data(const GptTrainOptions& options, const BaseModel& base,
                       const std::function<void(const std::string&)>& log) {
   const int64_t length = sequence_length_of(options, base);
   if (is_generated(options)) return generate_data(options, length);
-  const std::string name = tokenizer_name(options, base);
+  const auto column = token_column(options.data, options.parquet_column);
+  const std::string name = tokenizer_name(options, base, column && column->has_tokens);
   const std::shared_ptr<const Tokenizer> tokenizer = name.empty() ? nullptr : open_tokenizer(name);
   const int64_t vocabulary_size = vocabulary_of(options, base, tokenizer.get());
-  const auto open = [&](const std::vector<std::string>& places) {
-    return TokenFiles({.paths = places,
-                       .sequence_length = length,
-                       .vocab_size = static_cast<uint32_t>(vocabulary_size),
-                       .format = options.token_format,
-                       .encoding = tokenizer ? encoding_of(options, name, tokenizer) : TextEncoding{},
-                       .cache_folder = options.token_cache,
-                       .on_message = log});
+  // Sequences to train and to test on that are in the same files share their memory.
+  const double memory =
+      parse_bytes("parquet-memory", options.parquet_memory) / (options.test_data.empty() ? 1 : 2);
+  const auto open = [&](const std::vector<std::string>& places,
+                        const std::optional<TokenColumn>& of_places) -> OpenSequences {
+    if (of_places && of_places->has_tokens)
+      return opened(ParquetTokens({.paths = places,
+                                   .column = of_places->name,
+                                   .sequence_length = length,
+                                   .vocab_size = static_cast<uint32_t>(vocabulary_size),
+                                   .memory_limit = static_cast<int64_t>(memory)}));
+    return opened(TokenFiles({.paths = places,
+                              .sequence_length = length,
+                              .vocab_size = static_cast<uint32_t>(vocabulary_size),
+                              .format = options.token_format,
+                              .encoding = tokenizer ? encoding_of(options, name, tokenizer) : TextEncoding{},
+                              .parquet_column = of_places ? of_places->name : "",
+                              .cache_folder = options.token_cache,
+                              .on_message = log}));
   };
-  const TokenFiles files = open(options.data);
-  const size_t all = *files.size();
-  std::optional<TokenFiles> tests;
+  const OpenSequences files = open(options.data, column);
+  std::optional<OpenSequences> tests;
   size_t num_tests = 0;
   if (!options.test_data.empty()) {
-    tests = open(options.test_data);
-    num_tests = *tests->size();
+    tests = open(options.test_data, token_column(options.test_data, options.parquet_column));
+    num_tests = tests->size;
   } else {
-    num_tests = std::max<size_t>(static_cast<size_t>(options.test_share * static_cast<double>(all)), 1);
-    if (all < 2)
+    num_tests =
+        std::max<size_t>(static_cast<size_t>(options.test_share * static_cast<double>(files.size)), 1);
+    if (files.size < 2)
       throw DataError(c10::str("--data ", c10::Join(",", options.data),
                                ": expected tokens for at least 2 sequences of ", length,
-                               ", one to train and one to test on, but got ", files.num_tokens(),
+                               ", one to train and one to test on, but got ", files.num_tokens,
                                " tokens; --test-data names other files to test on"));
   }
-  const size_t num_train = tests ? all : all - num_tests;
-  return {.train = TokenDataset(files, {.count = limited(num_train, options.limit_train)}),
-          .test = TokenDataset(tests.value_or(files), {.begin = tests ? 0 : num_train,
-                                                       .count = limited(num_tests, options.limit_test)}),
-          .codec = TextCodec(tokenizer),
-          .vocabulary_size = vocabulary_size,
-          .description = c10::str(c10::Join(",", options.data), ", ", files.num_tokens(), " tokens",
-                                  tests ? "; to test on: " + c10::Join(",", options.test_data) : "")};
+  const size_t num_train = tests ? files.size : files.size - num_tests;
+  return {
+      .train = TokenDataset(files.source, {.count = limited(num_train, options.limit_train)}),
+      .test = TokenDataset(tests ? tests->source : files.source,
+                           {.begin = tests ? 0 : num_train, .count = limited(num_tests, options.limit_test)}),
+      .codec = TextCodec(tokenizer),
+      .vocabulary_size = vocabulary_size,
+      .description = c10::str(c10::Join(",", options.data), ", ", files.num_tokens, " tokens",
+                              tests ? "; to test on: " + c10::Join(",", options.test_data) : "")};
 }
 
 }  // namespace lockstep::apps

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "lockstep/apps/shared/command_line/data_place.h"
 #include "lockstep/apps/shared/planning/layout_policy.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/session/run_flags.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 #include "lockstep/apps/shared/strategy_choice/strategy_flags.h"
@@ -29,6 +31,7 @@ std::vector<std::string> places(const Arguments& given, const std::string& flag,
   auto places = given.list(flag);
   if (places.empty() || std::find(places.begin(), places.end(), "") != places.end())
     given.refuse(flag, flag == "data" ? "generated, or files and folders" : "files and folders");
+  for (const std::string& place : places) refuse_credentials(flag, place);
   return places;
 }
 
@@ -54,6 +57,9 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
                                                     {"llm.c", TokenFormat::kLlmC}},
                                                    options.token_format);
   options.json_field = text_or_refuse(given, "json-field", options.json_field, "a field's name");
+  options.parquet_column = text_or_refuse(given, "parquet-column", "", "a column's name");
+  options.parquet_memory = given.text("parquet-memory", options.parquet_memory);
+  if (given.has("parquet-memory")) parse_bytes("parquet-memory", options.parquet_memory);
   options.token_cache = text_or_refuse(given, "token-cache", "", "a folder");
   options.shuffle_window = given.integer("shuffle-window", kGptCounts, options.shuffle_window);
   options.fact_names = given.integer("fact-names", kFactNames, options.fact_names);
@@ -67,7 +73,7 @@ void read_gpt_data(const Arguments& given, GptTrainOptions& options) {
     return;
   }
   for (const std::string flag : {"test-data", "test-share", "tokenizer", "vocabulary-size", "token-format",
-                                 "json-field", "token-cache"}) {
+                                 "json-field", "parquet-column", "parquet-memory", "token-cache"}) {
     if (given.has(flag))
       given.refuse_together(flag, "expected it with files as --data only, but got --data generated");
   }

@@ -94,6 +94,8 @@ NamedValues gpt_data_values(const GptTrainOptions& options) {
           {"vocabulary-size", settings::count(options.vocabulary_size)},
           {"token-format", settings::where(is_read, token_format_name(options.token_format))},
           {"json-field", settings::where(is_read, options.json_field)},
+          {"parquet-column", settings::text(options.parquet_column)},
+          {"parquet-memory", settings::where(is_read, options.parquet_memory)},
           {"token-cache", settings::text(options.token_cache)},
           {"shuffle-window", settings::count(options.shuffle_window)}};
 }

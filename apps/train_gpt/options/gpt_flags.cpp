@@ -28,9 +28,11 @@ std::vector<Flag> gpt_data_flags() {
   return {
       {"Data", "data", "LIST",
        "What to train on: generated, a language whose lowest possible loss is known; or files, folders and "
-       "patterns such as 'books/*.txt'. Files ending with .bin hold tokens, .jsonl JSON lines, and all "
-       "others "
-       "text; .gz and .zst may follow",
+       "patterns such as 'books/*.txt'. Files ending with .bin hold tokens, .jsonl JSON lines, .parquet a "
+       "column "
+       "of lists of tokens or of text, and all others text; .gz and .zst may follow text. Parquet files may "
+       "be "
+       "in an object store: s3://bucket/tokens/*.parquet",
        "generated"},
       {"Data", "fact-names", "N",
        "With --data generated: N given names, N family names and N towns. The language then tells where N x "
@@ -54,6 +56,14 @@ std::vector<Flag> gpt_data_flags() {
        "Format of token files: auto, uint16 and uint32 (tokens and nothing else), or llm.c (with its header)",
        token_format_name(defaults.token_format)},
       {"Data", "json-field", "NAME", "Field of JSON lines that holds the text", defaults.json_field},
+      {"Data", "parquet-column", "NAME",
+       "Column of Parquet files that holds lists of tokens, or text (default: input_ids, tokens or text, the "
+       "first of them that there is)"},
+      {"Data", "parquet-memory", "SIZE",
+       "Parquet files of tokens: keep at most so much of their row groups in memory, such as 512MiB. The "
+       "order "
+       "of the sequences depends on it, so resume with the same",
+       defaults.parquet_memory},
       {"Data", "token-cache", "DIR",
        "Keep the tokens of text files in a folder for the next start (default: turn text into tokens at each "
        "start)",
@@ -238,7 +248,9 @@ FlagTable gpt_flags(const std::vector<std::string>& strategies) {
                        {"replicas-per-device", "replicas"},
                        {"global-batch-size", "tokens-per-step"},
                        {"test-data", "test-share"}},
-      .dependents = {{"fact-names", "data"},
+      .dependents = {{"parquet-column", "data"},
+                     {"parquet-memory", "data"},
+                     {"fact-names", "data"},
                      {"fact-share", "data"},
                      {"sequence-length", "model"},
                      {"layers", "model"},

@@ -49,8 +49,10 @@ struct GptTrainOptions : StrategyChoice, PipelineChoice, LayoutPolicyChoice, Run
   std::string tokenizer;  ///< as open_tokenizer() takes it; empty: bytes for text, none for token files
   std::string json_field = "text";
   TokenFormat token_format = TokenFormat::kAuto;
-  int64_t vocabulary_size = 0;  ///< 0: that of the tokenizer or of the model
-  std::string token_cache;      ///< TokenFilesOptions::cache_folder
+  std::string parquet_column;           ///< empty: the one that the files have of input_ids, tokens and text
+  std::string parquet_memory = "1GiB";  ///< ParquetTokensOptions::memory_limit
+  int64_t vocabulary_size = 0;          ///< 0: that of the tokenizer or of the model
+  std::string token_cache;              ///< TokenFilesOptions::cache_folder
   int64_t shuffle_window = 0;
 
   std::string model = kSmallModel;  ///< a name of gpt_preset()

@@ -69,12 +69,12 @@ History train_gpt(const GptTraining& training) {
   on_start(*trainer.model().primary(), weights ? &*weights : nullptr);
   DistributeOptions distributed = gpt_batches(options, plan);
   distributed.times = input_times;
-  auto batches = strategy.distribute_dataset(data.train, distributed);
+  auto batches = distribute(strategy, data.train, distributed);
   // A test holds no more at once than a micro batch.
   const int64_t test_batch = (plan.global_batch_size + plan.micro_batches - 1) / plan.micro_batches;
   FitOptions<> fit{.epochs = plan.epochs,
                    .steps_per_epoch = options.test_every,
-                   .validation = strategy.distribute_dataset(data.test, {.global_batch_size = test_batch}),
+                   .validation = distribute(strategy, data.test, {.global_batch_size = test_batch}),
                    .callbacks = callbacks,
                    .micro_batches = has_stages ? 1 : plan.micro_batches};
   if (plan.model.num_experts > 0)

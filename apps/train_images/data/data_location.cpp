@@ -13,7 +13,9 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
+#include "lockstep/datasets/images/internal/image_names.h"
 #include "lockstep/datasets/images/mnist.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
@@ -23,13 +25,58 @@ namespace fs = std::filesystem;
 
 constexpr const char* kVariable = "LOCKSTEP_MNIST_DIR";
 constexpr const char* kExpected =
-    "MNIST's IDX files, or train/ and test/ with one folder of images a class (or a zip of them)";
+    "MNIST's IDX files, train/ and test/ with one folder of images a class (or a zip of them), or Parquet "
+    "files";
 
 /// Data at a path: which kind, and the folder or archive that holds it.
 struct FoundData {
   DataKind kind;
   std::string path;
+  std::string test_path = "";  // of Parquet files
 };
+
+bool is_parquet_name(const std::string& name) {
+  return name.ends_with(".parquet") || name.ends_with(".pq");
+}
+
+/// Returns the names of the Parquet files directly in a folder.
+std::vector<std::string> parquet_files_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+    std::string name = file->path().filename().string();
+    if (is_parquet_name(name) && !is_hidden(name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+/// Returns a place that names the Parquet files in a folder, which has some. Others may be beside them.
+std::string place_of_files_in(const fs::path& folder, const std::vector<std::string>& names) {
+  const auto is_usual = [](const std::string& name) { return name.ends_with(".parquet"); };
+  return (std::any_of(names.begin(), names.end(), is_usual) ? folder / "*.parquet" : folder).string();
+}
+
+/// Returns the Parquet files of a folder. Those to train and to test on may have folders of their own, or
+/// names that begin so, as Hugging Face's data sets have them: train-00000-of-00001.parquet.
+std::optional<FoundData> parquet_in(const std::string& folder) {
+  const auto names = parquet_files_in(folder);
+  const auto is_there = [&](const std::string& part) {
+    if (names.empty()) return !parquet_files_in(fs::path(folder) / part).empty();
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.starts_with(part) && name.ends_with(".parquet");
+    });
+  };
+  const auto place_of = [&](const std::string& part) {
+    const fs::path inner = fs::path(folder) / part;
+    return names.empty() ? place_of_files_in(inner, parquet_files_in(inner)) : inner.string() + "*.parquet";
+  };
+  if (is_there("train")) {
+    for (const std::string part : {"test", "validation"})
+      if (is_there(part)) return FoundData{DataKind::kParquet, place_of("train"), place_of(part)};
+  }
+  if (names.empty()) return std::nullopt;
+  return FoundData{DataKind::kParquet, place_of_files_in(folder, names)};
+}
 
 /// Whether there is a folder, an archive, or a path inside one.
 bool is_listable(const std::string& path) {
@@ -59,6 +106,9 @@ std::optional<std::string> folder_with_train(const std::string& path) {
 /// Returns the data at a path, if there is some. Throws DataError for a damaged archive.
 std::optional<FoundData> find_data(const std::string& path) {
   std::error_code ignored;
+  if (is_uri(path) || is_parquet_name(path)) return FoundData{DataKind::kParquet, path};
+  if (fs::is_directory(path, ignored))
+    if (auto parquet = parquet_in(path)) return parquet;
   if (fs::is_directory(path, ignored) && holds_mnist(path)) return FoundData{DataKind::kMnistFiles, path};
   if (!is_listable(path)) return std::nullopt;
   if (auto folder = folder_with_train(path)) return FoundData{DataKind::kClassFolders, std::move(*folder)};
@@ -105,7 +155,8 @@ DataLocation locate_data(const std::string& data) {
   }
   if (data != "auto") {
     FoundData found = require_data("--data " + data, data);
-    return {.kind = found.kind, .path = found.path, .why = found.path, .hint = ""};
+    return {
+        .kind = found.kind, .path = found.path, .why = found.path, .hint = "", .test_path = found.test_path};
   }
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
     FoundData found = require_data(c10::str(kVariable, "=", named), named);
@@ -113,14 +164,19 @@ DataLocation locate_data(const std::string& data) {
             .path = found.path,
             .why = c10::str(found.path, ", named by ", kVariable),
             .hint = "",
-            .variable = kVariable};
+            .variable = kVariable,
+            .test_path = found.test_path};
   }
   for (const std::string path : {"data/mnist", "mnist.zip"}) {
     // A folder may have another purpose, but an archive of this name is meant.
     std::error_code ignored;
     if (!fs::is_regular_file(path, ignored) && !find_data(path)) continue;
     FoundData found = require_data(path, path);
-    return {.kind = found.kind, .path = found.path, .why = found.path + ", found in this folder", .hint = ""};
+    return {.kind = found.kind,
+            .path = found.path,
+            .why = found.path + ", found in this folder",
+            .hint = "",
+            .test_path = found.test_path};
   }
   return {.kind = DataKind::kGenerated,
           .path = "",

@@ -2,10 +2,12 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "lockstep/apps/shared/command_line/usage_error.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/datasets/files/data_error.h"
 
 namespace lockstep::apps {
@@ -64,6 +66,68 @@ ImageData read_folders(const DataLocation& location, const TrainOptions& options
   return {std::move(train), std::move(test), num_classes, std::move(skipped)};
 }
 
+ParquetImages open_parquet(const std::string& path, std::vector<std::string> classes,
+                           const TrainOptions& options, double memory) {
+  return ParquetImages({.paths = {path},
+                        .image_column = options.image_column,
+                        .label_column = options.label_column,
+                        .classes = std::move(classes),
+                        .image_size = options.image_size,
+                        .channels = channels_of(options.model),
+                        .mean = {kMean},
+                        .stddev = {kStddev},
+                        .skip_bad = options.skip_bad,
+                        .apply_exif_orientation = options.exif_orientation,
+                        .memory_limit = static_cast<int64_t>(memory)});
+}
+
+ImageData read_parquet(const DataLocation& location, const TrainOptions& options) {
+  const std::string test_path = options.test_data.empty() ? location.test_path : options.test_data;
+  // Images to train and to test on that are in the same files share their memory.
+  const double memory = parse_bytes("parquet-memory", options.parquet_memory) / (test_path.empty() ? 1 : 2);
+  const ParquetImages train = open_parquet(location.path, {}, options, memory);
+  const size_t all = *train.size();
+  if (train.classes().size() < 2)
+    throw DataError(c10::str(location.path, ": expected images of 2 classes or more, but got ",
+                             train.classes().size(), " in column '", options.label_column, "'"));
+  const auto limit_train = static_cast<size_t>(options.limit_train);
+  const auto limit_test = static_cast<size_t>(options.limit_test);
+  const auto num_classes = static_cast<int64_t>(train.classes().size());
+  if (test_path.empty()) {
+    const auto num_tests =
+        std::max<size_t>(static_cast<size_t>(options.test_share * static_cast<double>(all)), 1);
+    if (num_tests >= all)
+      throw DataError(
+          c10::str(location.path, ": expected images to train and to test on, but got ", all, " in all"));
+    return {ParquetImagePart(train, {.num_tests = num_tests, .limit = limit_train}),
+            ParquetImagePart(train, {.num_tests = num_tests, .takes_tests = true, .limit = limit_test}),
+            num_classes, train.skipped()};
+  }
+  const ParquetImages test = open_parquet(test_path, train.classes(), options, memory);
+  if (train.has_names() != test.has_names())
+    throw DataError(test_path, "column '" + options.label_column + "'",
+                    c10::str(train.has_names() ? "strings" : "numbers", " as in ", location.path),
+                    test.has_names() ? "strings" : "numbers");
+  std::vector<std::string> skipped = train.skipped();
+  skipped.insert(skipped.end(), test.skipped().begin(), test.skipped().end());
+  return {ParquetImagePart(train, {.limit = limit_train}), ParquetImagePart(test, {.limit = limit_test}),
+          num_classes, std::move(skipped)};
+}
+
+void refuse_parquet_options(const DataLocation& location, const TrainOptions& options) {
+  const TrainOptions defaults;
+  const std::pair<const char*, bool> given[] = {
+      {"test-data", options.test_data != defaults.test_data},
+      {"test-share", options.test_share != defaults.test_share},
+      {"image-column", options.image_column != defaults.image_column},
+      {"label-column", options.label_column != defaults.label_column},
+      {"parquet-memory", options.parquet_memory != defaults.parquet_memory}};
+  for (const auto& [flag, is_given] : given)
+    if (is_given)
+      throw UsageError(c10::str("--", flag, ": expected it with Parquet files as --data, but got ",
+                                location.kind == DataKind::kGenerated ? "generated digits" : location.path));
+}
+
 ImageDataset draw(const TrainOptions& options, uint64_t seed, int64_t count) {
   return GeneratedDigits({.count = count,
                           .seed = seed,
@@ -84,12 +148,15 @@ ImageData load_images(const DataLocation& location, const TrainOptions& options)
     throw UsageError(c10::str("--image-cache device: expected folders of images as --data, but got ",
                               location.kind == DataKind::kGenerated ? "generated digits" : location.path));
   }
+  if (location.kind != DataKind::kParquet) refuse_parquet_options(location, options);
   switch (location.kind) {
     case DataKind::kMnistFiles:
       return {read_mnist(location, options, MnistSplit::kTrain),
               read_mnist(location, options, MnistSplit::kTest)};
     case DataKind::kClassFolders:
       return read_folders(location, options);
+    case DataKind::kParquet:
+      return read_parquet(location, options);
     case DataKind::kGenerated:
       break;
   }
@@ -118,6 +185,8 @@ AugmentedDatasetOptions augmentation_of(const TrainOptions& options, int64_t num
 }
 
 std::string class_name(const ImageData& data, int64_t target) {
+  if (const auto* part = std::get_if<ParquetImagePart>(&data.train))
+    return part->images().classes()[static_cast<size_t>(target)];
   const auto* folder = std::get_if<ImageFolder>(&data.train);
   return folder == nullptr ? std::to_string(target) : folder->classes()[static_cast<size_t>(target)];
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/apps/train_images/data/data_location.h"
+#include "lockstep/apps/train_images/data/parquet_image_part.h"
 #include "lockstep/apps/train_images/options/train_options.h"
 #include "lockstep/datasets/images/augmented_dataset.h"
 #include "lockstep/datasets/images/generated_digits.h"
@@ -16,7 +17,7 @@
 
 namespace lockstep::apps {
 
-using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits>;
+using ImageDataset = std::variant<Mnist, ImageFolder, GeneratedDigits, ParquetImagePart>;
 
 /// Images to train and to test on.
 struct ImageData {
@@ -29,9 +30,10 @@ struct ImageData {
 /// Returns the number of channels: grey for SimpleCnn, RGB for MobileNetV2.
 int64_t channels_of(ModelKind model);
 
-/// Loads the images or creates their generator. Blocks until all are in memory. Throws DataError as datasets
-/// do, if the classes of train/ and test/ differ, and if there is only one. Throws UsageError if the images
-/// are to be cached on devices and do not fit there, or are not in folders.
+/// Loads the images or creates their generator. Blocks until all are in memory, but for those of Parquet
+/// files. Throws DataError as datasets do, if the classes of train/ and test/ differ, and if there is only
+/// one. Throws UsageError if the images are to be cached on devices and do not fit there, or are not in
+/// folders, and if options of Parquet files were given for others.
 ImageData load_images(const DataLocation& location, const TrainOptions& options);
 
 /// Returns these images, uint8 [n, channels, height, width], and their targets, on the CPU. Throws as the
@@ -41,7 +43,7 @@ Example images_of(const ImageDataset& dataset, const std::vector<size_t>& indice
 /// Returns the changes of training images that the options ask for.
 AugmentedDatasetOptions augmentation_of(const TrainOptions& options, int64_t num_classes);
 
-/// Returns the name of the class' folder, or its digit.
+/// Returns the name of the class' folder or that in Parquet files, or its digit.
 std::string class_name(const ImageData& data, int64_t target);
 
 int64_t size_of(const ImageDataset& dataset);

@@ -29,12 +29,31 @@ std::vector<Flag> data_flags() {
       {"Data", "data", "PATH",
        "Images: auto, generated, or a path. A path is a folder with MNIST's IDX files (plain or .gz), "
        "or a folder or zip with train/ and test/, each with one folder of PNG, JPEG or WebP images for each "
-       "class. auto looks for $LOCKSTEP_MNIST_DIR, ./data/mnist and ./mnist.zip, and else generates "
+       "class; or Parquet files: a file, a folder, a pattern such as 'images/*.parquet', or such a place in "
+       "an "
+       "object store, s3://bucket/images. auto looks for $LOCKSTEP_MNIST_DIR, ./data/mnist and ./mnist.zip, "
+       "and else generates "
        "digits",
        defaults.data},
+      {"Data", "test-data", "PATH",
+       "Parquet files: those to test on (default: files or folders in --data whose names begin with test or "
+       "validation, if others begin with train; otherwise a share of --data)"},
+      {"Data", "test-share", "X",
+       "Parquet files: without others to test on, the share of the images to test on, taken evenly from all",
+       number(defaults.test_share)},
+      {"Data", "image-column", "NAME",
+       "Parquet files: the column of images, as bytes of PNG, JPEG or WebP files, or as Hugging Face's "
+       "datasets hold them",
+       defaults.image_column},
+      {"Data", "label-column", "NAME",
+       "Parquet files: the column of labels, numbers from 0 on or names of classes", defaults.label_column},
+      {"Data", "parquet-memory", "SIZE",
+       "Parquet files: keep at most so much of their row groups in memory, such as 512MiB. The order of the "
+       "images depends on it, so resume with the same",
+       defaults.parquet_memory},
       {"Data", "limit-train", "N",
-       "Train on N images only: the same number of each class from a folder, the first N from IDX "
-       "files (default: all)"},
+       "Train on N images only: the same number of each class from a folder, the first N from other files "
+       "(default: all)"},
       {"Data", "limit-test", "N", "Test on N images only, chosen in the same way (default: all)"},
       {"Data", "skip-bad", "", "Leave out images that cannot be read, and list them with the reasons"},
       {"Data", "exif-orientation", "",
@@ -162,6 +181,7 @@ constexpr const char* kExamples =
     "\nExamples:\n"
     "  train_images                                 # on digits that it generates\n"
     "  train_images --data data/mnist --replicas 2  # on MNIST, with two replicas\n"
+    "  train_images --data 'food101/*.parquet' --model mobilenet_v2\n"
     "  train_images --data mnist.zip --model mobilenet_v2 --devices gpu:0,gpu:1 \\\n"
     "    --global-batch-size 256 --scale-learning-rate        # learning rate 0.008\n"
     "  train_images --devices gpu:0 --replicas-per-device 2   # two replicas on one GPU\n"
@@ -190,8 +210,14 @@ FlagTable train_flags(const std::vector<std::string>& strategies) {
       .alternatives = {{"devices", "replicas"},
                        {"replicas-per-device", "replicas"},
                        {"global-batch-size", "per-replica-batch-size"},
-                       {"ema", "swa-start"}},
-      .dependents = {{"image-size", "model"},
+                       {"ema", "swa-start"},
+                       {"test-data", "test-share"}},
+      .dependents = {{"test-data", "data"},
+                     {"test-share", "data"},
+                     {"image-column", "data"},
+                     {"label-column", "data"},
+                     {"parquet-memory", "data"},
+                     {"image-size", "model"},
                      {"head", "model"},
                      {"sync-batch-norm", "model"},
                      {"refresh-batch-norm", "model"},

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/apps/shared/command_line/data_place.h"
 #include "lockstep/apps/shared/planning/layout_policy.h"
+#include "lockstep/apps/shared/planning/quantity.h"
 #include "lockstep/apps/shared/precision/precision_kind.h"
 #include "lockstep/apps/shared/strategy_choice/pipeline_flags.h"
 
@@ -66,11 +68,28 @@ void read_averaging(const Arguments& given, TrainOptions& options) {
   if (given.has("swa-learning-rate")) options.swa_learning_rate = given.positive("swa-learning-rate", 0);
 }
 
+/// Reads the flags that Parquet files as --data have.
+void read_parquet(const Arguments& given, TrainOptions& options) {
+  const auto text = [&](const std::string& flag, const std::string& expected, std::string& value) {
+    value = given.text(flag, value);
+    if (given.has(flag) && value.empty()) given.refuse(flag, expected);
+  };
+  text("test-data", "Parquet files", options.test_data);
+  refuse_credentials("test-data", options.test_data);
+  options.test_share = given.factor("test-share", options.test_share);
+  text("image-column", "the name of a column", options.image_column);
+  text("label-column", "the name of a column", options.label_column);
+  options.parquet_memory = given.text("parquet-memory", options.parquet_memory);
+  if (given.has("parquet-memory")) parse_bytes("parquet-memory", options.parquet_memory);
+}
+
 }  // namespace
 
 void read_data(const Arguments& given, TrainOptions& options) {
   options.data = given.text("data", options.data);
   if (options.data.empty()) given.refuse("data", "auto, generated or a path");
+  refuse_credentials("data", options.data);
+  read_parquet(given, options);
   options.limit_train = given.integer("limit-train", kCounts, options.limit_train);
   options.limit_test = given.integer("limit-test", kCounts, options.limit_test);
   options.skip_bad = given.is_on("skip-bad");

@@ -34,7 +34,12 @@ inline constexpr int64_t kFewSteps = 100;
 /// Options of a training run, as given on the command line. train_help_text() explains the flags.
 struct TrainOptions : StrategyChoice, PipelineChoice, LayoutPolicyChoice, RunChoice {
   std::string data = "auto";
-  int64_t limit_train = 0;  ///< 0: all examples
+  std::string test_data;    ///< of Parquet files; empty: test_share of `data`
+  double test_share = 0.1;  ///< for Parquet files
+  std::string image_column = "image";
+  std::string label_column = "label";
+  std::string parquet_memory = "1GiB";  ///< ParquetImagesOptions::memory_limit
+  int64_t limit_train = 0;              ///< 0: all examples
   int64_t limit_test = 0;
   bool skip_bad = false;
   bool exif_orientation = false;

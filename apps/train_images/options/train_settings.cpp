@@ -18,6 +18,11 @@ using settings::where;
 
 NamedValues data_values(const TrainOptions& options) {
   return {{"data", options.data},
+          {"test-data", text(options.test_data)},
+          {"test-share", where(options.test_data.empty(), options.test_share)},
+          {"image-column", options.image_column},
+          {"label-column", options.label_column},
+          {"parquet-memory", options.parquet_memory},
           {"limit-train", count(options.limit_train)},
           {"limit-test", count(options.limit_test)},
           {"skip-bad", options.skip_bad},

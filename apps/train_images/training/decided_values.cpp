@@ -8,6 +8,7 @@ void decide_values(CommandLine& line, const DataLocation& location, const Strate
   TrainOptions& options = line.options;
   if (options.data == "auto") {
     options.data = location.kind == DataKind::kGenerated ? "generated" : location.path;
+    options.test_data = location.test_path;
     if (!location.variable.empty())
       line.origins["data"] = {.kind = OriginKind::kEnvironment, .name = location.variable};
   }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/images/internal/exif_orientation.h"
+#include "lockstep/datasets/images/internal/decode_file.h"
 #include "lockstep/datasets/images/internal/parallel_blocks.h"
 
 namespace lockstep {
@@ -75,9 +75,7 @@ ImageStore::~ImageStore() = default;
 DecodedImage ImageStore::decode(const ClassFolderFile& file, ClassFolderReader& reader) const {
   try {
     const std::vector<uint8_t> bytes = reader.read(file);
-    DecodedImage image = decode_image(bytes, display_name(folder_, file));
-    if (!options_.apply_exif_orientation) return image;
-    return make_upright(std::move(image), exif_orientation(bytes));
+    return decode_file(bytes, display_name(folder_, file), options_.apply_exif_orientation);
   } catch (const DataError& error) {
     if (options_.skip_bad) throw;
     throw ImageError(error.what());
@@ -100,12 +98,7 @@ DecodedImage ImageStore::decode_first() const {
 }
 
 void ImageStore::store(const DecodedImage& image, const ClassFolderFile& file, uint8_t* out) const {
-  if (options_.image_size == 0 && (image.height != layout_.height || image.width != layout_.width)) {
-    throw ImageError(display_name(folder_, file), "size",
-                     std::to_string(layout_.width) + " x " + std::to_string(layout_.height) +
-                         " as the first image's, or the option image_size",
-                     std::to_string(image.width) + " x " + std::to_string(image.height));
-  }
+  if (options_.image_size == 0) check_size_of(image, layout_, display_name(folder_, file));
   convert_image(image, layout_, out);
 }
 

@@ -15,11 +15,14 @@ namespace lockstep {
 
 namespace {
 
+// Arrow refuses binaries whose bytes are at null, as those of an empty tensor are.
+constexpr uint8_t kNoBytes = 0;
+
 /// A tensor's memory.
 class TensorBuffer final : public arrow::Buffer {
  public:
   explicit TensorBuffer(const at::Tensor& tensor)
-      : arrow::Buffer(static_cast<const uint8_t*>(tensor.const_data_ptr()),
+      : arrow::Buffer(tensor.nbytes() == 0 ? &kNoBytes : static_cast<const uint8_t*>(tensor.const_data_ptr()),
                       static_cast<int64_t>(tensor.nbytes())),
         tensor_(tensor) {}
 

@@ -1,3 +1,4 @@
+#include <arrow/array/array_nested.h>
 #include <arrow/array/concatenate.h>
 #include <arrow/array/util.h>
 #include <arrow/chunked_array.h>
@@ -37,6 +38,10 @@ const parquet::arrow::SchemaField& leaf_of(const parquet::arrow::SchemaField& fi
   return field.is_leaf() ? field : leaf_of(field.children.front());
 }
 
+bool is_struct(const parquet::arrow::SchemaField& field) {
+  return field.field->type()->id() == arrow::Type::STRUCT;
+}
+
 class ArrowRows : public ParquetRows {
  public:
   explicit ArrowRows(const ParquetFileOptions& options)
@@ -71,6 +76,14 @@ class ArrowRows : public ParquetRows {
                 &bytes))
           throw DataError(place_of(row_group) + ": it says to hold more bytes than any memory");
       return bytes;
+    });
+  }
+
+  std::optional<int64_t> num_values(int row_group, size_t column) const override {
+    return naming(place_of(row_group), [&] {
+      return lockstep::num_values(columns_[column], rows_of_groups_[static_cast<size_t>(row_group)],
+                                  *metadata_->RowGroup(row_group)->ColumnChunk(leaves_[column]),
+                                  element_levels_[column]);
     });
   }
 
@@ -162,7 +175,7 @@ class ArrowRows : public ParquetRows {
     for (const size_t i : columns) {
       const ParquetColumn& column = columns_[i];
       const std::string of_column = place_of_column(row_group, i);
-      const auto chunks = table->GetColumnByName(column.name);
+      const auto chunks = column_of(place, *table, fields_[i]);
       const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
       if (!chunks || chunks->length() != expected)
         throw DataError(place, "column '" + column.name + "'", std::to_string(expected) + " rows",
@@ -201,6 +214,24 @@ class ArrowRows : public ParquetRows {
     return value_or_throw(place, arrow::Concatenate(chunks.chunks()));
   }
 
+  /// Returns the column of a field, null if there is none. A field of a struct is null if the struct is.
+  std::shared_ptr<arrow::ChunkedArray> column_of(const std::string& place, const arrow::Table& table,
+                                                 const std::vector<std::string>& field) const {
+    auto chunks = table.GetColumnByName(field.front());
+    for (size_t depth = 1; chunks && depth < field.size(); ++depth) {
+      const int child = static_cast<const arrow::StructType&>(*chunks->type()).GetFieldIndex(field[depth]);
+      if (child < 0) return nullptr;
+      arrow::ArrayVector of_child;
+      for (const auto& chunk : chunks->chunks())
+        of_child.push_back(value_or_throw(
+            place,
+            static_cast<const arrow::StructArray&>(*chunk).GetFlattenedField(child, recycling_pool())));
+      chunks =
+          std::make_shared<arrow::ChunkedArray>(std::move(of_child), chunks->type()->field(child)->type());
+    }
+    return chunks;
+  }
+
   Reader open() {
     Reader reader = reader_of(source_->open(), path());
     metadata_ = reader->parquet_reader()->metadata();
@@ -235,17 +266,50 @@ class ArrowRows : public ParquetRows {
     for (const auto& column : columns_) null_rules_.push_back(null_rule(options, column));
   }
 
-  void add_column(const parquet::arrow::SchemaManifest& manifest, const std::string& name) {
+  using Fields = std::vector<parquet::arrow::SchemaField>;
+
+  /// Returns the field of a name, null if there is none. Throws if there are two.
+  const parquet::arrow::SchemaField* find(const Fields& fields, const std::string& name) const {
     const parquet::arrow::SchemaField* found = nullptr;
-    std::string all;
-    for (const auto& field : manifest.schema_fields) {
-      all += (all.empty() ? "" : ", ") + field.field->name();
+    for (const auto& field : fields) {
       if (field.field->name() != name) continue;
       if (found) throw DataError(path(), "columns", "one named '" + name + "'", "two");
       found = &field;
     }
-    if (!found) throw DataError(path(), "columns", "one named '" + name + "'", all);
-    columns_.push_back(parquet_column(path(), *found->field));
+    return found;
+  }
+
+  /// Finds a column, or a field of a struct such as image.bytes, and completes `names`, the names on the way
+  /// to it. A struct of bytes and a path stands for its bytes.
+  const parquet::arrow::SchemaField* find_nested(const Fields& fields, const std::string& name,
+                                                 std::vector<std::string>& names) const {
+    const parquet::arrow::SchemaField* found = find(fields, name);
+    const size_t dot = name.find('.');
+    if (found) {
+      names.push_back(name);
+      if (!is_struct(*found) || found->children.size() != 2 || !find(found->children, "path")) return found;
+      const auto* bytes = find(found->children, "bytes");
+      if (!bytes) return found;
+      names.emplace_back("bytes");
+      return bytes;
+    }
+    if (dot == std::string::npos) return nullptr;
+    const parquet::arrow::SchemaField* outer = find(fields, name.substr(0, dot));
+    if (!outer || !is_struct(*outer)) return nullptr;
+    names.push_back(name.substr(0, dot));
+    return find_nested(outer->children, name.substr(dot + 1), names);
+  }
+
+  void add_column(const parquet::arrow::SchemaManifest& manifest, const std::string& name) {
+    std::vector<std::string> names;
+    const parquet::arrow::SchemaField* found = find_nested(manifest.schema_fields, name, names);
+    if (!found) {
+      std::string all;
+      for (const auto& field : manifest.schema_fields) all += (all.empty() ? "" : ", ") + field.field->name();
+      throw DataError(path(), "columns", "one named '" + name + "'", all);
+    }
+    columns_.push_back(parquet_column(path(), *found->field->WithName(name)));
+    fields_.push_back(std::move(names));
     const auto& leaf = leaf_of(*found);
     leaves_.push_back(leaf.column_index);
     element_levels_.push_back(leaf.level_info.repeated_ancestor_def_level);
@@ -255,9 +319,10 @@ class ArrowRows : public ParquetRows {
   parquet::ReaderProperties properties_{recycling_pool()};
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> columns_;
-  std::vector<NullRule> null_rules_;  // of each of columns_
-  std::vector<int> leaves_;           // the Parquet column of each of columns_
-  std::vector<int> element_levels_;   // of each of columns_, as decoded_bytes() takes it
+  std::vector<std::vector<std::string>> fields_;  // of each of columns_: its name, within those of structs
+  std::vector<NullRule> null_rules_;              // of each of columns_
+  std::vector<int> leaves_;                       // the Parquet column of each of columns_
+  std::vector<int> element_levels_;               // of each of columns_, as decoded_bytes() takes it
   std::vector<int64_t> rows_of_groups_;
   bool is_always_compressed_ = false;  // see NumberDecoder::Options
 };

@@ -24,15 +24,20 @@ int64_t sum(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
 }
 
-/// Returns the number of all lists' elements. Without a histogram of definition levels it counts empty and
-/// null lists as one element each.
-int64_t num_elements(const parquet::ColumnChunkMetaData& chunk, int element_level) {
+/// Returns the number of all lists' elements. None without a histogram of definition levels.
+std::optional<int64_t> known_elements(const parquet::ColumnChunkMetaData& chunk, int element_level) {
   const std::shared_ptr<parquet::SizeStatistics> sizes = chunk.size_statistics();
   if (!sizes || sizes->definition_level_histogram.size() <= static_cast<size_t>(element_level))
-    return std::max<int64_t>(0, chunk.num_values());
+    return std::nullopt;
   const auto& entries = sizes->definition_level_histogram;
   return std::max<int64_t>(0,
                            std::accumulate(entries.begin() + element_level, entries.end(), int64_t{0}, sum));
+}
+
+/// Returns the number of all lists' elements. If that is not known, empty and null lists count as one element
+/// each.
+int64_t num_elements(const parquet::ColumnChunkMetaData& chunk, int element_level) {
+  return known_elements(chunk, element_level).value_or(std::max<int64_t>(0, chunk.num_values()));
 }
 
 /// Returns the number of all strings' or binaries' bytes, or an estimate.
@@ -54,6 +59,13 @@ int64_t decoded_bytes(const ParquetColumn& column, int64_t rows, const parquet::
   const int64_t offsets = product(sum(rows, 1), sizeof(int64_t));
   if (column.shape == ParquetShape::kBytes) return sum(offsets, num_bytes(chunk));
   return sum(offsets, product(num_elements(chunk, element_level), bytes_of_value));
+}
+
+std::optional<int64_t> num_values(const ParquetColumn& column, int64_t rows,
+                                  const parquet::ColumnChunkMetaData& chunk, int element_level) {
+  if (column.shape == ParquetShape::kBytes) return std::nullopt;
+  if (column.shape == ParquetShape::kList) return known_elements(chunk, element_level);
+  return product(rows, column.length);
 }
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@ class ParquetRows {
   virtual const std::vector<ParquetColumn>& columns() const = 0;
   virtual const std::vector<int64_t>& rows_of_groups() const = 0;
   virtual int64_t decoded_bytes(int row_group) const = 0;
+  virtual std::optional<int64_t> num_values(int row_group, size_t column) const = 0;
   virtual std::optional<ParquetRange> range_of(int row_group, const std::string& column) const = 0;
   virtual std::string identity() const = 0;
   virtual std::vector<ParquetValues> read_row_group(int row_group, c10::ArrayRef<uint32_t> order) const = 0;

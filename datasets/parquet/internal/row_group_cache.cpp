@@ -7,6 +7,9 @@ namespace lockstep {
 
 namespace {
 
+constexpr int64_t kMostLanes = 16;
+constexpr int64_t kMostOpenBytes = int64_t{1} << 28;
+
 RowGroupCache::Rows places_of(const RowGroupCache::Rows& order) {
   RowGroupCache::Rows places(order.size());
   for (uint32_t i = 0; i < order.size(); ++i) places[order[i]] = i;
@@ -161,6 +164,11 @@ int64_t RowGroupCache::peak_bytes() const {
 int64_t RowGroupCache::num_decoded() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return num_decoded_;
+}
+
+size_t max_open_row_groups(int64_t limit, int64_t largest) {
+  const int64_t open_bytes = std::min(limit / 2, kMostOpenBytes);
+  return static_cast<size_t>(std::clamp(open_bytes / std::max<int64_t>(largest, 1), int64_t{1}, kMostLanes));
 }
 
 }  // namespace lockstep

@@ -97,4 +97,9 @@ class RowGroupCache {
   std::vector<std::thread> ahead_;  // started by prefetch()
 };
 
+/// Returns how many row groups may be in use at the same time if the largest one has `largest` bytes. The
+/// other half of the limit is for the row groups that lanes come to next, and there are no more than the
+/// first batch can wait for.
+size_t max_open_row_groups(int64_t limit, int64_t largest);
+
 }  // namespace lockstep

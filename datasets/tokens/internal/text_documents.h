@@ -24,7 +24,8 @@ struct TextDocuments {
 struct TextPiece {
   std::string_view text;
   bool ends_document = true;
-  uint64_t line = 0;  ///< of JSON lines, counted from 1; 0 for a plain text
+  uint64_t line = 0;    ///< of JSON lines, counted from 1; 0 for others
+  std::string place{};  ///< of Parquet files: the row group and the row
 };
 
 /// Reads a file, which may be compressed, and calls `visit` for each document. A plain text is one document.

@@ -8,7 +8,9 @@
 #include <system_error>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/text/internal/utf8.h"
+#include "lockstep/datasets/tokens/internal/parquet_documents.h"
 #include "lockstep/datasets/tokens/internal/text_documents.h"
 #include "lockstep/datasets/tokens/internal/token_output.h"
 
@@ -35,6 +37,24 @@ class StableHash {
   uint64_t value_ = 14695981039346656037U;
 };
 
+/// Returns the file's name for messages, which does not show credentials.
+std::string name_of(const TokenizedText& text) {
+  return is_uri(text.path) ? parse_uri(text.path).name() : text.path;
+}
+
+FileVersion version_of(const TokenizedText& text) {
+  if (is_parquet_name(text.path)) return parquet_version({.path = text.path, .column = text.parquet_column});
+  return OpenFile(text.path).version();
+}
+
+void visit_documents(const TokenizedText& text, const std::function<void(const TextPiece&)>& visit) {
+  if (is_parquet_name(text.path)) {
+    read_parquet_documents({.path = text.path, .column = text.parquet_column}, visit);
+  } else {
+    read_documents({.path = text.path, .json_field = text.encoding.json_field}, visit);
+  }
+}
+
 uint64_t hash_of(const TokenizedText& text) {
   StableHash hash;
   hash.add(text.encoding.identity);
@@ -42,6 +62,7 @@ uint64_t hash_of(const TokenizedText& text) {
   hash.add(std::to_string(text.encoding.end_of_text));
   hash.add(std::to_string(text.vocab_size));
   if (text.encoding.requires_utf8) hash.add("UTF-8");
+  if (is_parquet_name(text.path)) hash.add(text.parquet_column);
   return hash.value();
 }
 
@@ -69,13 +90,14 @@ void require_utf8(const std::string& path, std::string_view text, uint64_t bytes
 /// Encodes the text of a file. Returns the file's version, which did not change meanwhile.
 FileVersion encode_documents(const TokenizedText& text,
                              const std::function<void(std::span<const uint32_t>)>& append) {
-  const FileVersion version = OpenFile(text.path).version();
-  const TextDocuments documents{.path = text.path, .json_field = text.encoding.json_field};
+  const FileVersion version = version_of(text);
   uint64_t bytes_before = 0;
-  read_documents(documents, [&](const TextPiece& piece) {
-    if (text.encoding.requires_utf8) require_utf8(text.path, piece.text, bytes_before);
-    bytes_before += piece.text.size();
-    const std::string place = text.path + (piece.line > 0 ? ": line " + std::to_string(piece.line) : "");
+  visit_documents(text, [&](const TextPiece& piece) {
+    std::string place = name_of(text);
+    if (!piece.place.empty()) place += ": " + piece.place;
+    if (text.encoding.requires_utf8) require_utf8(place, piece.text, bytes_before);
+    if (piece.place.empty()) bytes_before += piece.text.size();
+    if (piece.line > 0) place += ": line " + std::to_string(piece.line);
     std::vector<uint32_t> tokens = encode_piece(text, piece, place);
     if (piece.ends_document) tokens.push_back(text.encoding.end_of_text);
     const auto wrong =
@@ -86,15 +108,16 @@ FileVersion encode_documents(const TokenizedText& text,
                       std::to_string(*wrong) + " from the tokenizer");
     append(tokens);
   });
-  if (OpenFile(text.path).version() != version)
-    throw DataError(text.path + ": expected a file that stays as it is, but it changed while it was read");
+  if (version_of(text) != version)
+    throw DataError(name_of(text) +
+                    ": expected a file that stays as it is, but it changed while it was read");
   return version;
 }
 
 std::string cache_path(const TokenizedText& text) {
   std::error_code error;
   fs::path whole = fs::canonical(text.path, error);
-  if (error) whole = fs::absolute(text.path, error);
+  if (error) whole = is_uri(text.path) ? fs::path(name_of(text)) : fs::absolute(text.path, error);
   // Files of equal names in several folders, and several tokenizers for one file, must not meet.
   StableHash hash;
   hash.add(whole.string());
@@ -114,7 +137,7 @@ std::unique_ptr<const TokenPart> cached_tokens(const TokenizedText& text, int wi
     return TokenHeaderNotes{version.size, static_cast<uint64_t>(version.modified_ns), hash_of(text),
                             kCacheVersion};
   };
-  const FileVersion version = OpenFile(text.path).version();
+  const FileVersion version = version_of(text);
   const auto is_ready = [&] {
     try {
       std::string header(kTokenHeaderBytes, '\0');
@@ -128,14 +151,14 @@ std::unique_ptr<const TokenPart> cached_tokens(const TokenizedText& text, int wi
     }
   };
   const auto say = [&](const std::string& message) {
-    if (text.on_message) text.on_message(text.path + ": " + message);
+    if (text.on_message) text.on_message(name_of(text) + ": " + message);
   };
   build_cache_file(path,
                    {.is_ready = is_ready,
                     .write =
                         [&](NewFile& file) {
                           say("turning its text into tokens, once");
-                          TokenOutput output(file, text.path, width);
+                          TokenOutput output(file, name_of(text), width);
                           output.finish(notes_of(encode_documents(
                               text, [&](std::span<const uint32_t> tokens) { output.append(tokens); })));
                         },
@@ -147,11 +170,12 @@ std::unique_ptr<const TokenPart> tokens_in_memory(const TokenizedText& text, int
   std::string bytes;
   encode_documents(text, [&](std::span<const uint32_t> tokens) {
     if (bytes.size() + tokens.size() * static_cast<size_t>(width) > text.max_bytes_in_memory)
-      throw DataError(text.path + ": expected tokens of at most " + std::to_string(text.max_bytes_in_memory) +
+      throw DataError(name_of(text) + ": expected tokens of at most " +
+                      std::to_string(text.max_bytes_in_memory) +
                       " bytes of memory for all text files; name a cache folder for more");
     append_tokens(bytes, tokens, width);
   });
-  return std::make_unique<const TokenPart>(text.path, std::move(bytes), width);
+  return std::make_unique<const TokenPart>(name_of(text), std::move(bytes), width);
 }
 
 }  // namespace

@@ -67,6 +67,24 @@ TEST(ParquetDataset, HasTheRowsOfAllFilesInTheirOrder) {
   EXPECT_EQ(place.row, 3);
 }
 
+// A range of a dataset's rows may begin or end within a row group, and its order then has fewer numbers.
+TEST(ParquetDataset, IgnoresAnOrderOfAPartOfARowGroup) {
+  const TemporaryFolder folder;
+  write_numbered(folder.file("a.parquet"), 0, 60, 20);
+  const auto order_within = [](size_t chunk) {
+    auto order = std::make_shared<std::vector<uint32_t>>(chunk == 2 ? 7 : 20);
+    std::iota(order->rbegin(), order->rend(), uint32_t{0});
+    return std::shared_ptr<const std::vector<uint32_t>>(std::move(order));
+  };
+  std::vector<size_t> all(60);
+  std::iota(all.begin(), all.end(), size_t{0});
+  for (int attempt = 0; attempt < 20; ++attempt) {  // decoded ahead or not
+    const ParquetDataset dataset({.paths = {folder.path()}});
+    dataset.prefetch_chunks({2, 1, 0}, order_within);
+    expect_rows(dataset.get_batch(all), all);
+  }
+}
+
 TEST(ParquetDataset, KeepsItsRowGroupsWithinTheMemoryLimit) {
   const TemporaryFolder folder;
   write_three(folder);

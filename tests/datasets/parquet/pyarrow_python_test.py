@@ -238,6 +238,34 @@ class ParquetFileTest(unittest.TestCase):
                 self.expect_error("column 'odd'", str(pq.read_schema(self.path).field("odd").type))
                 self.assertEqual(self.read("n")[0]["columns"]["n"]["values"], [1])
 
+    def test_fields_of_structs_are_read_by_their_names(self):
+        rows = [{"a": i, "deep": {"b": [i] * (i % 3), "text": f"{i}"}} for i in range(ROWS)]
+        pq.write_table(pa.table({"n": range(ROWS), "s": rows}), self.path, row_group_size=10)
+        groups = self.read("s.deep.b", "n", "s.a", "s.deep.text")
+        self.assertEqual([group["rows"] for group in groups], [10, 10, 3])
+        columns = [groups[2]["columns"][name] for name in ("s.deep.b", "n", "s.a", "s.deep.text")]
+        self.assertEqual([column["values"] for column in columns],
+                         [[20, 20, 22], [20, 21, 22], [20, 21, 22], list(b"202122")])
+        self.assertEqual(columns[0]["offsets"], [0, 2, 2, 3])
+        for name in ("s.none", "s.deep.b.c", "n.a", "s."):
+            self.expect_error("columns", f"'{name}'", columns=[name])
+        self.expect_error("column 's.deep'", "struct", columns=["s.deep"])
+
+    def test_a_field_of_a_struct_that_is_null_is_null(self):
+        pq.write_table(pa.table({"s": [{"a": 1, "t": "x"}, None, {"a": None, "t": "yz"}]}), self.path)
+        self.expect_error("row group 0", "column 's.a'", "got 2", columns=["s.a"])
+        columns = self.read("--empty", "s.a", "s.t", fill=-1)[0]["columns"]
+        self.assertEqual(columns["s.a"]["values"], [1, -1, -1])
+        self.assertEqual(columns["s.t"]["offsets"], [0, 1, 1, 3])
+
+    def test_structs_of_bytes_and_path_are_their_bytes(self):
+        files = [{"bytes": bytes([i]) * i, "path": f"{i}.png"} for i in range(5)]
+        pq.write_table(pa.table({"image": files, "n": range(5)}), self.path, row_group_size=3)
+        for group in (self.read()[1], self.read("image", "n")[1]):
+            self.assertEqual(group["columns"]["image"]["values"], [3] * 3 + [4] * 4)
+            self.assertEqual(group["columns"]["image"]["offsets"], [0, 3, 7])
+        self.assertEqual(bytes(self.read("image.path")[1]["columns"]["image.path"]["values"]), b"3.png4.png")
+
     def test_strings_and_binaries_of_any_length_are_bytes_and_offsets(self):
         texts = ["", "click", "Zürich", "日本", "a" * 300, ""] * 4
         data = {}

@@ -9,6 +9,8 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/tokens/token_file_writer.h"
+#include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/datasets/tokens/parquet_token_files.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep::apps {
@@ -115,6 +117,67 @@ TEST(GptDataTest, TokenFilesNeedAVocabulary) {
   options.model = "gpt2";
   EXPECT_EQ(open_data(options).vocabulary_size, 50257);
 }
+
+#ifdef LOCKSTEP_TEST_ARROW
+TEST(GptDataTest, ParquetFilesOfTokensAreAsTokenFiles) {
+  const TemporaryFolder folder;
+  std::vector<std::vector<uint32_t>> documents;
+  for (uint32_t token = 0; token < 101; ++token) {
+    if (token % 7 == 0) documents.emplace_back();
+    documents.back().push_back(token);
+  }
+  write_token_lists(folder.file("a.parquet"), documents, 2);
+  auto options = options_for({write_tokens(folder, "a.bin", 101)});
+  options.vocabulary_size = 101;
+  const GptData expected = open_data(options);
+  options.data = {folder.file("*.parquet")};
+  const GptData data = open_data(options);
+  EXPECT_THAT(data.description, HasSubstr("101 tokens"));
+  const MirroredStrategy two({"cpu:0", "cpu:1"});
+  for (const auto part : {&GptData::train, &GptData::test}) {
+    ASSERT_EQ((data.*part).num_sequences(), (expected.*part).num_sequences());
+    auto batches = distribute(two, data.*part, {.global_batch_size = 4});
+    auto of_file = distribute(two, expected.*part, {.global_batch_size = 4});
+    auto other = of_file.begin();
+    for (const auto& batch : batches) {
+      for (size_t replica = 0; replica < 2; ++replica) {
+        EXPECT_TRUE(batch.local_values()[replica].data.equal((*other).local_values()[replica].data));
+        EXPECT_TRUE(batch.local_values()[replica].target.equal((*other).local_values()[replica].target));
+      }
+      ++other;
+    }
+  }
+  // The last chunk with training sequences has a test sequence, too.
+  const ParquetSequences train(data.train), test(data.test);
+  size_t sequences = 0;
+  for (size_t chunk = 0; chunk < train.chunk_sizes().size(); ++chunk)
+    sequences += train.chunk_sizes()[chunk] + test.chunk_sizes()[chunk];
+  EXPECT_EQ(sequences, 10U);
+  EXPECT_EQ(data.codec.text(std::vector<int64_t>{5, 6}), "5 6");
+}
+
+TEST(GptDataTest, ParquetFilesOfTextAreEncodedByTheTokenizer) {
+  const TemporaryFolder folder;
+  write_texts(folder.file("a.parquet"), {std::string(60, 'x'), std::string(60, 'y')}, 1);
+  auto options = options_for({folder.file("a.parquet")});
+  const GptData data = open_data(options);
+  EXPECT_EQ(data.vocabulary_size, 257);
+  EXPECT_EQ(data.codec.text(std::vector<int64_t>{'x'}), "x");
+  EXPECT_EQ(data.train.get_batch({6}).data[0][0].item<int64_t>(), 256);
+  EXPECT_EQ(data.train.get_batch({6}).target[0][0].item<int64_t>(), 'y');
+  options.parquet_column = "body";
+  EXPECT_THAT([&] { open_data(options); }, ThrowsMessage<DataError>(HasSubstr("expected one named 'body'")));
+}
+
+TEST(GptDataTest, ParquetFilesOfOtherColumnsAreRefused) {
+  const TemporaryFolder folder;
+  ParquetWriter writer({.path = folder.file("a.parquet"), .columns = {{.name = "other", .type = at::kLong}}});
+  writer.append({{.values = torch::ones({3}, torch::kLong), .offsets = {}}});
+  writer.close();
+  EXPECT_THAT([&] { open_data(options_for({folder.path()})); },
+              ThrowsMessage<DataError>(HasSubstr("got other; --parquet-column names another one")));
+}
+#endif
 
 TEST(GptDataTest, DataOfOneSequenceIsTooShort) {
   const TemporaryFolder folder;

@@ -47,6 +47,10 @@ TEST(GptCommandLine, ReadsEveryGroupOfFlags) {
                                     "llm.c",
                                     "--json-field",
                                     "body",
+                                    "--parquet-column",
+                                    "ids",
+                                    "--parquet-memory",
+                                    "2GiB",
                                     "--token-cache",
                                     "k",
                                     "--shuffle-window",
@@ -116,6 +120,8 @@ TEST(GptCommandLine, ReadsEveryGroupOfFlags) {
   expected.tokenizer = "t";
   expected.token_format = TokenFormat::kLlmC;
   expected.json_field = "body";
+  expected.parquet_column = "ids";
+  expected.parquet_memory = "2GiB";
   expected.token_cache = "k";
   expected.shuffle_window = 77;
   expected.model = "gpt2";

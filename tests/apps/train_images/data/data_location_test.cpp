@@ -118,6 +118,37 @@ TEST(DataLocation, AutoTakesTheZipInThisFolder) {
   EXPECT_EQ(location.hint, "");
 }
 
+TEST(DataLocation, OfParquetFilesIsAUriAPatternOrAFolderOfThem) {
+  const TemporaryFolder folder;
+  folder.write("all/a.parquet", Bytes{});
+  folder.write("all/train.txt", Bytes{});
+  folder.write("named/train-0.parquet", Bytes{});
+  folder.write("named/validation-0.parquet", Bytes{});
+  folder.write("parts/train/0.pq", Bytes{});
+  folder.write("parts/test/0.parquet", Bytes{});
+  const auto in = [&](const std::string& name) {
+    return (std::filesystem::path(folder.path()) / name).string();
+  };
+  const std::vector<std::vector<std::string>> cases{
+      {"s3://bucket/images", "s3://bucket/images", ""},
+      {"there/*.parquet", "there/*.parquet", ""},
+      {in("all"), in("all/*.parquet"), ""},
+      {in("named"), in("named/train*.parquet"), in("named/validation*.parquet")},
+      {in("parts"), in("parts/train"), in("parts/test/*.parquet")},
+      {in("parts/train"), in("parts/train"), ""}};
+  for (const auto& paths : cases) {
+    const DataLocation location = locate_data(paths[0]);
+    EXPECT_EQ(location.kind, DataKind::kParquet) << paths[0];
+    EXPECT_EQ(location.path, paths[1]);
+    EXPECT_EQ(location.test_path, paths[2]);
+    // The places that are recorded with a run name the same files.
+    EXPECT_EQ(locate_data(location.path).path, location.path);
+  }
+  EXPECT_THAT(
+      [&] { locate_data(folder.path()); },
+      Throws<DataError>(Property(&DataError::what, HasSubstr("its folders are all/, named/, parts/"))));
+}
+
 TEST(DataLocation, AutoPrefersTheVariableToTheFolderAndTheFolderToTheZip) {
   const Surroundings here;
   write_zip(here.folder(), "mnist.zip");

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +14,8 @@
 #include "lockstep/apps/shared/command_line/usage_error.h"
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/strategies/mirrored/mirrored_strategy.h"
+#include "lockstep/tests/datasets/images/parquet_image_files.h"
+#include "lockstep/tests/support/message_of.h"
 #include "lockstep/tests/support/test_files.h"
 
 namespace lockstep::apps {
@@ -175,6 +180,121 @@ TEST(LoadImages, ListsTheDamagedImagesThatItSkipsOrNamesTheFirst) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr(folder.path() + "/train/cat/b.png"));
   }
+}
+
+#ifdef LOCKSTEP_TEST_ARROW
+/// Writes the images of files `train/<class>/<name>` to one Parquet file, in the order of a folder.
+DataLocation parquet_of(const TemporaryFolder& folder, const std::string& name,
+                        const std::vector<std::string>& files, int64_t rows_per_group = 4) {
+  ImageRows rows;
+  for (const auto& file : files) {
+    const auto image = make_image(28, 28, 1, std::hash<std::string>()(file));
+    folder.write(file, encode_png(image));
+    rows.images.push_back(encode_png(image));
+    rows.labels.push_back(file.substr(file.find('/') + 1, 3));
+  }
+  write_images(folder.file(name), rows, rows_per_group);
+  return {.kind = DataKind::kParquet, .path = folder.file(name), .why = "", .hint = ""};
+}
+
+std::vector<std::string> files_of(const std::string& part, int per_class) {
+  std::vector<std::string> files;
+  for (const std::string name : {"cat", "dog", "owl"})
+    for (int i = 0; i < per_class; ++i)
+      files.push_back(part + "/" + name + "/" + std::to_string(100 + i) + ".png");
+  return files;
+}
+
+TEST(LoadImages, OfParquetFilesEqualThoseOfFolders) {
+  const TemporaryFolder folder;
+  DataLocation location = parquet_of(folder, "train.parquet", files_of("train", 5));
+  location.test_path = parquet_of(folder, "test.parquet", files_of("test", 2)).path;
+  for (const auto model : {ModelKind::kSimpleCnn, ModelKind::kMobileNetV2}) {
+    const TrainOptions options{.model = model, .image_size = 28};
+    const auto data = load_images(location, options);
+    const auto expected = load_images(class_folders(folder), options);
+    EXPECT_EQ(data.num_classes, 3);
+    EXPECT_EQ(class_name(data, 1), "dog");
+    for (const auto part : {&ImageData::train, &ImageData::test}) {
+      const int64_t count = size_of(expected.*part);
+      ASSERT_EQ(size_of(data.*part), count);
+      const Example got = first_batch(data.*part, count), of_folder = first_batch(expected.*part, count);
+      EXPECT_TRUE(got.data.equal(of_folder.data));
+      EXPECT_TRUE(got.target.equal(of_folder.target));
+    }
+  }
+  const TrainOptions given{.test_data = location.test_path, .limit_train = 7, .limit_test = 1};
+  location.test_path = "";
+  EXPECT_EQ(size_of(load_images(location, given).train), 7);
+  EXPECT_EQ(size_of(load_images(location, given).test), 1);
+}
+
+TEST(LoadImages, OfParquetFilesToTestOnAreSpreadOverAllClasses) {
+  const TemporaryFolder folder;
+  const auto location = parquet_of(folder, "all.parquet", files_of("train", 13));
+  const auto all = first_batch(
+      ImageFolder(folder.path() + "/train", {.channels = 1, .mean = {0.1307}, .stddev = {0.3081}}), 39);
+  for (const double share : {0.01, 0.1, 0.25, 0.5, 0.9}) {
+    const auto data = load_images(location, {.test_share = share});
+    const auto num_tests = std::max<int64_t>(static_cast<int64_t>(share * 39), 1);
+    ASSERT_EQ(size_of(data.test), num_tests);
+    ASSERT_EQ(size_of(data.train), 39 - num_tests);
+    // Each image once, in the order of the files.
+    std::vector<size_t> to_test;
+    for (size_t i = 0; i < 39; ++i)
+      if ((i + 1) * static_cast<size_t>(num_tests) / 39 > i * static_cast<size_t>(num_tests) / 39)
+        to_test.push_back(i);
+    std::vector<int64_t> tests(to_test.begin(), to_test.end()), others;
+    for (int64_t i = 0; i < 39; ++i)
+      if (std::count(tests.begin(), tests.end(), i) == 0) others.push_back(i);
+    EXPECT_TRUE(first_batch(data.test, 39).data.equal(all.data.index_select(0, torch::tensor(tests))));
+    EXPECT_TRUE(first_batch(data.train, 39).data.equal(all.data.index_select(0, torch::tensor(others))));
+    EXPECT_TRUE(first_batch(data.train, 39).target.equal(all.target.index_select(0, torch::tensor(others))));
+    for (const auto* images : {&data.train, &data.test}) {
+      const auto sizes = std::get<ParquetImagePart>(*images).chunk_sizes();
+      EXPECT_EQ(sizes.size(), 10U);
+      EXPECT_EQ(static_cast<int64_t>(std::accumulate(sizes.begin(), sizes.end(), size_t{0})),
+                size_of(*images));
+      // Images of a chunk are within it.
+      size_t index = 0, begin = 0;
+      const auto& places = images == &data.train ? others : tests;
+      for (const size_t size : sizes) {
+        for (size_t i = 0; i < size; ++i, ++index)
+          EXPECT_EQ(static_cast<size_t>(places[index]) / 4, begin / 4);
+        begin += 4;
+      }
+    }
+    const auto few = load_images(location, {.test_share = share, .limit_train = 1, .limit_test = 1});
+    EXPECT_EQ(size_of(few.train), 1);
+    EXPECT_EQ(size_of(few.test), 1);
+  }
+}
+
+TEST(LoadImages, RefusesParquetFilesOfOneClassAndOfOneImage) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::vector<std::string>& files) {
+    return message_of<DataError>([&] { load_images(parquet_of(folder, "a.parquet", files), {}); });
+  };
+  EXPECT_THAT(message({"train/cat/1.png", "train/cat/2.png"}),
+              HasSubstr("a.parquet: expected images of 2 classes or more, but got 1 in column 'label'"));
+  const auto two = parquet_of(folder, "b.parquet", {"train/cat/1.png", "train/dog/2.png"});
+  EXPECT_EQ(size_of(load_images(two, {}).train), 1);
+  EXPECT_THAT(message_of<DataError>([&] { load_images(two, {.label_column = "kind"}); }),
+              HasSubstr("expected one named 'kind', but got image, label"));
+}
+#endif
+
+TEST(LoadImages, RefusesOptionsOfParquetFilesForOthers) {
+  const TemporaryFolder folder;
+  try {
+    load_images(class_folders(folder), {.label_column = "kind"});
+    FAIL() << "took it";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.what(),
+              "--label-column: expected it with Parquet files as --data, but got " + folder.path());
+  }
+  EXPECT_EQ(message_of<UsageError>([] { load_images({}, {.test_share = 0.5}); }),
+            "--test-share: expected it with Parquet files as --data, but got generated digits");
 }
 
 /// The batches of some epochs of a training without an end, over all replicas, from a step on.

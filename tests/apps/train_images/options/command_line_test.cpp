@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using Arguments = std::vector<std::string>;
 
@@ -123,6 +124,25 @@ TEST(CommandLine, ReadsEveryDataFlag) {
   EXPECT_TRUE(options.skip_bad);
   EXPECT_TRUE(options.exif_orientation);
   EXPECT_EQ(options.image_cache, ImageCache::kDevice);
+}
+
+TEST(CommandLine, ReadsEveryFlagOfParquetFiles) {
+  const auto options =
+      options_of({"--data", "s3://bucket/a@b/*.parquet", "--test-data", "tests.parquet", "--image-column",
+                  "photo.bytes", "--label-column", "kind", "--parquet-memory", "2GiB"});
+  EXPECT_EQ(options.data, "s3://bucket/a@b/*.parquet");
+  EXPECT_EQ(options.test_data, "tests.parquet");
+  EXPECT_EQ(options.image_column, "photo.bytes");
+  EXPECT_EQ(options.label_column, "kind");
+  EXPECT_EQ(options.parquet_memory, "2GiB");
+  EXPECT_EQ(options_of({"--data", "a.parquet", "--test-share", "0.25"}).test_share, 0.25);
+  EXPECT_THAT(refusal({"--data", "a.parquet", "--image-column", ""}), HasSubstr("the name of a column"));
+  EXPECT_THAT(refusal({"--data", "a.parquet", "--parquet-memory", "much"}), HasSubstr("--parquet-memory"));
+  for (const std::string flag : {"--data", "--test-data"}) {
+    const std::string message = refusal({"--data", "a", flag, "s3://me:secret@bucket/images"});
+    EXPECT_THAT(message, HasSubstr(flag + ": expected URIs without credentials"));
+    EXPECT_THAT(message, Not(HasSubstr("secret@")));
+  }
 }
 
 TEST(CommandLine, ReadsEveryModelFlag) {
@@ -480,6 +500,11 @@ TEST(CommandLine, HelpListsEveryFlagWithItsDefault) {
                                  "--gradient-compression",
                                  "--list-devices",
                                  "--data",
+                                 "--test-data",
+                                 "--test-share",
+                                 "--image-column",
+                                 "--label-column",
+                                 "--parquet-memory",
                                  "--limit-train",
                                  "--limit-test",
                                  "--skip-bad",

@@ -56,6 +56,10 @@ std::string refusal_beside_file(const std::string& values, Words arguments = {})
 Words good_values(const Flag& flag) {
   static const std::map<std::string, Words> names{
       {"data", {"auto", "generated", "some/where", "\xc3\xa9 \"quoted\""}},
+      {"test-data", {"tests/*.parquet"}},
+      {"image-column", {"image", "photo.bytes"}},
+      {"label-column", {"label", "class"}},
+      {"parquet-memory", {"1GiB", "512MiB"}},
       {"image-cache", {"host", "device"}},
       {"augment",
        {"none", "flip", "crop=4,flip", "rotate=12.5,mixup=0.30000000000000004",
