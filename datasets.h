@@ -23,7 +23,7 @@
 #include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 #include "lockstep/datasets/parquet/parquet_writer.h"
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 #include "lockstep/datasets/text/byte_pair_files.h"

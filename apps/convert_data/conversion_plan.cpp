@@ -12,9 +12,9 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/internal/image_names.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/parquet_dataset.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep::apps {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "lockstep/apps/shared/monitoring/input_profile.h"
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 #include "lockstep/strategies/input/input_times.h"
 
 namespace lockstep::apps {

@@ -11,10 +11,10 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
 namespace lockstep {

@@ -26,8 +26,8 @@ int64_t bytes_of(const std::vector<ParquetValues>& columns) {
 }
 
 void check_order(c10::ArrayRef<uint32_t> order, int64_t rows) {
-  std::vector<bool> is_taken(static_cast<size_t>(rows));
-  bool are_different = order.size() == is_taken.size();
+  bool are_different = order.size() == static_cast<size_t>(rows);
+  std::vector<bool> is_taken(are_different ? order.size() : 0);
   for (size_t i = 0; are_different && i < order.size(); ++i) {
     are_different = order[i] < is_taken.size() && !is_taken[order[i]];
     if (are_different) is_taken[order[i]] = true;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 #include "lockstep/datasets/tokens/internal/parquet_documents.h"
 #include "lockstep/datasets/tokens/internal/token_stream.h"

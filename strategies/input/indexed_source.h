@@ -162,7 +162,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
       auto& shard = shards[local];
       const LogicalDevice& device = (*placement_.devices)[local];
       with_device_errors("distribute_dataset", replicas[local], device, [&] {
-        shard = InputTimes::timed(times(), InputPart::kCopy, [&] { return moved(shard, device); });
+        shard = InputTimes::timed(times(), InputPart::kCopy, [&] { return moved(std::move(shard), device); });
       });
     }
     PerReplica<Batch> batch(std::move(shards), placement_.devices);
@@ -171,14 +171,14 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
   }
 
   /// Returns a shard on its replica's device.
-  Batch moved(const Batch& shard, const LogicalDevice& device) {
-    Batch there = BatchTraits<Batch>::to(shard, device.torch_device());
+  Batch moved(Batch shard, const LogicalDevice& device) {
+    shard = BatchTraits<Batch>::to(shard, device.torch_device());
     if constexpr (requires {
-                    { dataset_.device_transform(std::move(there)) } -> std::convertible_to<Batch>;
+                    { dataset_.device_transform(std::move(shard)) } -> std::convertible_to<Batch>;
                   }) {
-      return dataset_.device_transform(std::move(there));
+      return dataset_.device_transform(std::move(shard));
     } else {
-      return there;
+      return shard;
     }
   }
 
@@ -226,6 +226,10 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
       if (options_.prefetch == 0) return;
       dataset_.prefetch_chunks(order->chunks_ahead(places.range()),
                                OrderWithin([order](size_t chunk) { return order->order_within(chunk); }));
+    } else {
+      static_assert(
+          !requires(std::vector<size_t> chunks) { dataset_.prefetch_chunks(chunks); },
+          "prefetch_chunks() takes the chunks and their order, as ChunkedDataset says");
     }
   }
 

@@ -15,7 +15,7 @@
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/internal/image_names.h"
 #include "lockstep/datasets/images/mnist.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 #include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {

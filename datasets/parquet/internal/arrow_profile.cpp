@@ -16,10 +16,10 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
-#include "lockstep/datasets/parquet/internal/arrow_source.h"
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/parquet_profile.h"
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
+#include "lockstep/datasets/stores/internal/arrow_source.h"
 
 namespace lockstep {
 

@@ -19,7 +19,6 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/parquet/internal/arrow_column.h"
-#include "lockstep/datasets/parquet/internal/arrow_source.h"
 #include "lockstep/datasets/parquet/internal/arrow_values.h"
 #include "lockstep/datasets/parquet/internal/column_range.h"
 #include "lockstep/datasets/parquet/internal/decoded_size.h"
@@ -28,6 +27,7 @@
 #include "lockstep/datasets/parquet/internal/range_reader.h"
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
+#include "lockstep/datasets/stores/internal/arrow_source.h"
 
 namespace lockstep {
 
@@ -106,12 +106,17 @@ class ArrowRows : public ParquetRows {
     const auto group = naming(place, [&] { return metadata_->RowGroup(row_group); });
     std::vector<size_t> numbers, others;  // of columns_
     for (size_t i = 0; i < columns_.size(); ++i) {
-      const auto chunk = naming(place, [&] { return group->ColumnChunk(leaves_[i]); });
-      (can_decode_numbers(columns_[i], descriptor_of(i), *chunk) ? numbers : others).push_back(i);
+      const bool are_numbers = naming(place_of_column(row_group, i), [&] {
+        return can_decode_numbers(columns_[i], descriptor_of(i), *group->ColumnChunk(leaves_[i]));
+      });
+      (are_numbers ? numbers : others).push_back(i);
     }
     std::vector<ParquetValues> values(columns_.size());
     const File file = source_->open();  // once, as that is a request to a store
-    if (!numbers.empty()) read_numbers(file, *group, row_group, numbers, order, values);
+    if (!numbers.empty()) {
+      const auto unknown = read_numbers(file, *group, row_group, numbers, order, values);
+      others.insert(others.end(), unknown.begin(), unknown.end());
+    }
     if (!others.empty()) read_others(file, row_group, others, order, values);
     return values;
   }
@@ -127,14 +132,16 @@ class ArrowRows : public ParquetRows {
     return *metadata_->schema()->Column(leaves_[i]);
   }
 
-  /// Reads the columns of these numbers, which can_decode_numbers() knows.
-  void read_numbers(const File& file, const parquet::RowGroupMetaData& group, int row_group,
-                    const std::vector<size_t>& columns, c10::ArrayRef<uint32_t> order,
-                    std::vector<ParquetValues>& values) const {
-    const std::string place = place_of(row_group);
+  /// Reads the columns of these numbers, which can_decode_numbers() knows. Returns those whose pages turn out
+  /// to have other encodings.
+  std::vector<size_t> read_numbers(const File& file, const parquet::RowGroupMetaData& group, int row_group,
+                                   const std::vector<size_t>& columns, c10::ArrayRef<uint32_t> order,
+                                   std::vector<ParquetValues>& values) const {
     std::vector<ByteRange> ranges;
     for (const size_t i : columns) {
-      ranges.push_back(range_of_chunk(*group.ColumnChunk(leaves_[i])));
+      ranges.push_back(naming(place_of_column(row_group, i), [&] {
+        return range_of_chunk(*metadata_, *group.ColumnChunk(leaves_[i]), source_->size());
+      }));
       const ByteRange& range = ranges.back();
       if (range.begin < 0 || range.size < 0 || range.begin > source_->size() - range.size)
         throw DataError(place_of_column(row_group, i) + ": expected bytes of the file, which has " +
@@ -143,38 +150,52 @@ class ArrowRows : public ParquetRows {
     }
     RangeReader reader(file, ranges, source_->is_stored());
     NumberDecoder decoder(recycling_pool(), properties_);
+    std::vector<size_t> unknown;
     for (size_t j = 0; j < columns.size(); ++j) {
       const size_t i = columns[j];
       const std::string of_column = place_of_column(row_group, i);
-      const auto decoded = naming(of_column, [&] {
-        return decoder.decode(columns_[i], descriptor_of(i), *group.ColumnChunk(leaves_[i]),
-                              value_or_throw(of_column, reader.read(j)),
-                              {.rows = rows_of_groups_[static_cast<size_t>(row_group)],
-                               .fill = null_rules_[i].fill,
-                               .order = order,
-                               .is_always_compressed = is_always_compressed_});
-      });
+      NumberDecoder::Numbers decoded;
+      try {
+        decoded = naming(of_column, [&] {
+          return decoder.decode(columns_[i], descriptor_of(i), *group.ColumnChunk(leaves_[i]),
+                                value_or_throw(of_column, reader.read(j)),
+                                {.rows = rows_of_groups_[static_cast<size_t>(row_group)],
+                                 .fill = null_rules_[i].fill,
+                                 .order = order,
+                                 .is_always_compressed = is_always_compressed_});
+        });
+      } catch (const UnknownEncoding&) {
+        unknown.push_back(i);
+        continue;
+      }
       if (decoded.nulls > 0 && !null_rules_[i].fill) throw_nulls(of_column, decoded.nulls);
       values[i].values = decoded.values;
     }
+    return unknown;
   }
 
   void read_others(const File& file, int row_group, const std::vector<size_t>& columns,
                    c10::ArrayRef<uint32_t> order, std::vector<ParquetValues>& values) const {
-    const std::string place = place_of(row_group);
-    std::vector<int> leaves;
-    for (const size_t i : columns) leaves.push_back(leaves_[i]);
-    const auto reader = reader_of(file, place);
-    const auto table =
-        naming(place, [&] { return value_or_throw(place, reader->ReadRowGroup(row_group, leaves)); });
     std::vector<int64_t> from, to;
     for (size_t row = 0; row < order.size(); ++row) {
       from.push_back(order[row]);
       to.push_back(static_cast<int64_t>(row));
     }
+    const std::string place = place_of(row_group);
+    const auto reader = reader_of(file, place);
+    const auto read = [&](const std::string& of, const std::vector<int>& leaves) {
+      return naming(of, [&] { return value_or_throw(of, reader->ReadRowGroup(row_group, leaves)); });
+    };
+    std::shared_ptr<arrow::Table> all;
+    if (source_->is_stored()) {  // in as few requests as possible
+      std::vector<int> leaves;
+      for (const size_t i : columns) leaves.push_back(leaves_[i]);
+      all = read(place, leaves);
+    }
     for (const size_t i : columns) {
       const ParquetColumn& column = columns_[i];
       const std::string of_column = place_of_column(row_group, i);
+      const auto table = all ? all : read(of_column, {leaves_[i]});
       const auto chunks = column_of(place, *table, fields_[i]);
       const int64_t expected = rows_of_groups_[static_cast<size_t>(row_group)];
       if (!chunks || chunks->length() != expected)
@@ -203,6 +224,8 @@ class ArrowRows : public ParquetRows {
   std::invoke_result_t<Function> naming(const std::string& place, Function function) const {
     try {
       return function();
+    } catch (const UnknownEncoding&) {
+      throw;
     } catch (const parquet::ParquetException& error) {
       throw DataError(place + ": " + source_->explained(error.what()));
     }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lockstep/datasets/files/internal/find_files.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
-#include "lockstep/datasets/parquet/internal/stored_files.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/stored_files.h"
 
 namespace lockstep {
 

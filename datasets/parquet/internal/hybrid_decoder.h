@@ -32,10 +32,10 @@ class HybridDecoder {
   const uint8_t* data_;
   const uint8_t* end_;
   int width_;
-  size_t left_ = 0;         // numbers of the run
-  bool is_packed_ = false;  // the run
+  size_t left_ = 0;         // numbers that are left in the run
+  bool is_packed_ = false;  // whether the run is packed
   uint32_t repeated_ = 0;
-  const uint8_t* group_ = nullptr;  // of eight numbers, in which the next one is
+  const uint8_t* group_ = nullptr;  // the eight numbers that hold the next one
   size_t in_group_ = 0;
 };
 

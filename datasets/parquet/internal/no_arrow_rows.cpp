@@ -1,10 +1,11 @@
+#include <ATen/ops/empty.h>
+
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/internal/parquet_profile.h"
 #include "lockstep/datasets/parquet/internal/parquet_row_writer.h"
 #include "lockstep/datasets/parquet/internal/parquet_rows.h"
 #include "lockstep/datasets/parquet/internal/recycled_tensor.h"
-#include "lockstep/datasets/parquet/internal/stored_files.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep {
 
@@ -26,10 +27,6 @@ std::shared_ptr<const ParquetRows> open_parquet(const ParquetFileOptions& option
 
 std::shared_ptr<const ParquetProfile> open_profile(const std::string& path, int) {
   throw_no_arrow(is_uri(path) ? parse_uri(path).name() : path);
-}
-
-std::vector<std::string> stored_files(const DataUri& uri, int) {
-  throw_no_arrow(uri.name());
 }
 
 std::unique_ptr<ParquetRowWriter> write_parquet(const ParquetWriterOptions& options) {

@@ -66,7 +66,6 @@ class ChunkDecoder {
       } else if (page->type() == parquet::PageType::DATA_PAGE ||
                  page->type() == parquet::PageType::DATA_PAGE_V2) {
         take_data(static_cast<const parquet::DataPage&>(*page));
-        if (nulls_ > 0 && !options_.fill) return nulls_;
       }
     }
     if (row_ != options_.rows)
@@ -101,8 +100,8 @@ class ChunkDecoder {
     } else if (page.encoding() == Encoding::PLAIN) {
       take_plain(levels, parts.values, count);
     } else {
-      throw ParquetException("expected plain values or a dictionary, but got encoding " +
-                             parquet::EncodingToString(page.encoding()));
+      throw UnknownEncoding("expected plain values or a dictionary, but got encoding " +
+                            parquet::EncodingToString(page.encoding()));
     }
   }
 
@@ -233,7 +232,9 @@ bool can_decode_numbers(const ParquetColumn& column, const parquet::ColumnDescri
     return false;
   const std::vector<Encoding::type>& encodings = chunk.encodings();
   return std::all_of(encodings.begin(), encodings.end(), [](Encoding::type encoding) {
-    return encoding == Encoding::PLAIN || encoding == Encoding::RLE || is_dictionary(encoding);
+    // Some writers list BIT_PACKED for levels that no page has.
+    return encoding == Encoding::PLAIN || encoding == Encoding::RLE || encoding == Encoding::BIT_PACKED ||
+           is_dictionary(encoding);
   });
 }
 
@@ -252,9 +253,14 @@ NumberDecoder::Numbers NumberDecoder::decode(const ParquetColumn& column,
   const auto pages = parquet::PageReader::Open(std::make_shared<arrow::io::BufferReader>(bytes),
                                                chunk.num_values(), arrow::Compression::UNCOMPRESSED,
                                                properties_, descriptor, options.is_always_compressed);
+  if (chunk.num_values() != options.rows)
+    throw ParquetException("expected values of " + std::to_string(options.rows) +
+                           " rows, but the metadata says " + std::to_string(chunk.num_values()));
   if (options.rows == 0) return {.values = at::empty({0}, column.type)};
   payload_.begin(chunk.compression(), most_bytes_of(chunk));
-  const int64_t size = options.rows * static_cast<int64_t>(c10::elementSize(column.type));
+  int64_t size = 0;
+  if (__builtin_mul_overflow(options.rows, static_cast<int64_t>(c10::elementSize(column.type)), &size))
+    throw ParquetException("expected values that fit into memory, but got " + std::to_string(options.rows));
   const std::shared_ptr<arrow::Buffer> result = allocated(size);
   // Values are first decoded into memory that stays in the cache: to write each to its place at once takes
   // longer, as every write would wait for another line of memory.

@@ -31,8 +31,7 @@ bool can_decode_numbers(const ParquetColumn& column, const parquet::ColumnDescri
 /// Example:
 ///
 ///     NumberDecoder decoder(pool, parquet::ReaderProperties());
-///     const NumberDecoder::Numbers numbers = decoder.decode(column, descriptor, *chunk, bytes, {.rows =
-///     1024});
+///     const auto numbers = decoder.decode(column, descriptor, *chunk, bytes, {.rows = 1024});
 class NumberDecoder {
  public:
   struct Options {
@@ -53,8 +52,9 @@ class NumberDecoder {
   NumberDecoder(arrow::MemoryPool* pool, const parquet::ReaderProperties& properties)
       : pool_(pool), properties_(properties), payload_(pool) {}
 
-  /// Decodes a column chunk that can_decode_numbers() knows, the bytes of which are in `bytes`. Stops at
-  /// nulls if they are refused. Throws parquet::ParquetException if the pages are damaged.
+  /// Decodes a column chunk that can_decode_numbers() knows, the bytes of which are in `bytes`. Throws
+  /// UnknownEncoding if a page has another encoding than the metadata lists, and parquet::ParquetException if
+  /// the pages are damaged.
   Numbers decode(const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor,
                  const parquet::ColumnChunkMetaData& chunk, const std::shared_ptr<arrow::Buffer>& bytes,
                  const Options& options);

@@ -4,6 +4,7 @@
 #include <arrow/memory_pool.h>
 #include <arrow/util/compression.h>
 #include <parquet/column_page.h>
+#include <parquet/exception.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,12 @@ struct PaddedBytes {
 };
 
 inline constexpr int64_t kPayloadPadding = 64;
+
+/// A page is encoded in a way that is not known here, but may be to Arrow.
+class UnknownEncoding : public parquet::ParquetException {
+ public:
+  using ParquetException::ParquetException;
+};
 
 /// The contents of Parquet's pages, decompressed. Keeps its memory and its decompression context from page to
 /// page, as to make one takes as long as to decompress a small page. Not thread-safe.

@@ -23,12 +23,20 @@ bool do_overlap(std::vector<ByteRange> ranges) {
 
 }  // namespace
 
-ByteRange range_of_chunk(const parquet::ColumnChunkMetaData& chunk) {
+ByteRange range_of_chunk(const parquet::FileMetaData& file, const parquet::ColumnChunkMetaData& chunk,
+                         int64_t file_size) {
   const int64_t data = chunk.data_page_offset();
   const int64_t dictionary = chunk.has_dictionary_page() ? chunk.dictionary_page_offset() : 0;
   // Some writers note 0 if there is none.
-  return {.begin = dictionary > 0 && dictionary < data ? dictionary : data,
-          .size = chunk.total_compressed_size()};
+  ByteRange range{.begin = dictionary > 0 && dictionary < data ? dictionary : data,
+                  .size = chunk.total_compressed_size()};
+  // Old versions of parquet-mr do not count the header of the dictionary's page (PARQUET-816).
+  constexpr int64_t kMostHeader = 100;
+  const bool is_complete =
+      !file.writer_version().VersionLt(parquet::ApplicationVersion::PARQUET_816_FIXED_VERSION());
+  if (!is_complete && range.begin >= 0 && range.size >= 0 && range.begin <= file_size - range.size)
+    range.size += std::min(kMostHeader, file_size - range.begin - range.size);
+  return range;
 }
 
 RangeReader::RangeReader(std::shared_ptr<arrow::io::RandomAccessFile> file, std::vector<ByteRange> ranges,

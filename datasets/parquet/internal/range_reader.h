@@ -23,7 +23,8 @@ struct ByteRange {
 };
 
 /// Returns where the pages of a column chunk are, as its metadata says, which may be damaged.
-ByteRange range_of_chunk(const parquet::ColumnChunkMetaData& chunk);
+ByteRange range_of_chunk(const parquet::FileMetaData& file, const parquet::ColumnChunkMetaData& chunk,
+                         int64_t file_size);
 
 /// Reads parts of a file, one after another. Each request to a store takes long, so that neighbouring parts
 /// are asked for together, and all of them at once.

@@ -34,6 +34,12 @@ bool is_kept(int64_t size, int64_t alignment) {
   return size >= kSmallest && alignment <= kAlignment;
 }
 
+/// Returns whether a piece may be given if `wanted` is asked for. Much larger ones would be memory that
+/// nobody counts.
+bool is_near(int64_t piece, int64_t wanted) {
+  return piece >= wanted && piece - wanted <= wanted / 4;
+}
+
 }  // namespace
 
 RecyclingPool::~RecyclingPool() {
@@ -51,9 +57,8 @@ arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t**
   const int64_t piece = size_of_piece(size);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // A file's last row group is smaller than the others, and would leave its pieces behind.
     const auto found = idle_.lower_bound(piece);
-    if (found != idle_.end() && found->first <= 2 * piece) {
+    if (found != idle_.end() && is_near(found->first, piece)) {
       *out = found->second.back();
       pieces_[*out] = found->first;
       idle_bytes_ -= found->first;
@@ -81,8 +86,7 @@ arrow::Status RecyclingPool::Reallocate(int64_t old_size, int64_t new_size, int6
   // Arrow's readers shrink what they have allocated for the most that there may be, so pieces that are much
   // too large must not stay.
   const int64_t piece = piece_of(*ptr);
-  if (piece > 0 && is_kept(new_size, alignment) && size_of_piece(new_size) <= piece &&
-      piece <= 2 * size_of_piece(new_size)) {
+  if (piece > 0 && is_kept(new_size, alignment) && is_near(piece, size_of_piece(new_size))) {
     stats_.DidReallocateBytes(old_size, new_size);
     return arrow::Status::OK();
   }
@@ -104,6 +108,7 @@ void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
     if (found != pieces_.end()) {
       piece = found->second;
       pieces_.erase(found);
+      make_room(piece);
       if (idle_bytes_ + piece <= most_idle_) {
         idle_[piece].push_back(buffer);
         idle_bytes_ += piece;
@@ -112,6 +117,21 @@ void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
     }
   }
   from_->Free(buffer, piece > 0 ? piece : size, piece > 0 ? kAlignment : alignment);
+}
+
+/// Gives back pieces of other sizes until one of `piece` bytes may be kept, or there are none: sizes that
+/// nobody asks for any more would take the place of those that are.
+void RecyclingPool::make_room(int64_t piece) {
+  for (auto sizes = idle_.begin(); sizes != idle_.end() && idle_bytes_ + piece > most_idle_;) {
+    if (sizes->first == piece) {
+      ++sizes;
+      continue;
+    }
+    from_->Free(sizes->second.back(), sizes->first, kAlignment);
+    idle_bytes_ -= sizes->first;
+    sizes->second.pop_back();
+    if (sizes->second.empty()) sizes = idle_.erase(sizes);
+  }
 }
 
 int64_t RecyclingPool::idle_bytes() const {

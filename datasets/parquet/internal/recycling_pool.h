@@ -42,6 +42,7 @@ class RecyclingPool final : public arrow::MemoryPool {
 
  private:
   int64_t piece_of(uint8_t* buffer) const;
+  void make_room(int64_t piece);
 
   arrow::MemoryPool* from_;
   const int64_t most_idle_;

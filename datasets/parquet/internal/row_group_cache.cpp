@@ -67,13 +67,15 @@ void RowGroupCache::decode(size_t group, const OrderWithin& order_within,
   peak_bytes_ = std::max(peak_bytes_, bytes_);
   ++num_decoded_;
   lock.unlock();
-  auto decoded = std::make_shared<RowGroup>();
+  std::shared_ptr<RowGroup> decoded;
   try {
+    decoded = std::make_shared<RowGroup>();
     auto order = order_within ? order_within(group) : nullptr;
     // A part of a row group's rows, as at the end of the rows to train on, has no order of all of them.
     if (order && static_cast<int64_t>(order->size()) != groups_[group].rows) order = nullptr;
-    if (order) decoded->places = places_of(*order);
-    decoded->columns = decode_(group, order ? *order : Rows());
+    static const Rows kTheirOwn;
+    decoded->columns = decode_(group, order ? *order : kTheirOwn);
+    if (order) decoded->places = places_of(*order);  // a permutation, as decode_ has not thrown
   } catch (...) {
     lock.lock();
     entries_.erase(group);

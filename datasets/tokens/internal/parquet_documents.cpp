@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 #include "lockstep/datasets/text/internal/utf8.h"
 #include "lockstep/datasets/tokens/internal/parquet_documents.h"
 #include "lockstep/datasets/tokens/internal/text_documents.h"

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 
 #include <arrow/buffer.h>
 #include <arrow/io/interfaces.h>
@@ -9,9 +9,9 @@
 #include <numeric>
 #include <thread>
 
-#include "lockstep/datasets/parquet/internal/timed_file.h"
 #include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/parquet/parquet_writer.h"
+#include "lockstep/datasets/stores/internal/timed_file.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLarge = int64_t{1} << 20;
 
-TEST(RecyclingPool, GivesAPieceOfUpToTwiceTheSizeAgain) {
+TEST(RecyclingPool, GivesAPieceOfNearlyTheSameSizeAgain) {
   RecyclingPool pool(arrow::default_memory_pool(), 4 * kLarge);
   uint8_t* first = nullptr;
   ASSERT_TRUE(pool.Allocate(kLarge, &first).ok());
@@ -34,15 +34,15 @@ TEST(RecyclingPool, GivesAPieceOfUpToTwiceTheSizeAgain) {
   EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 4);
   EXPECT_EQ(pool.bytes_allocated(), 0);
   EXPECT_EQ(pool.max_memory(), kLarge + kLarge / 4 - 20);  // both, while the bytes are moved
-  // The smallest piece that is large enough, but not one of more than twice the size.
-  ASSERT_TRUE(pool.Allocate(kLarge / 8, &first).ok());
+  // A piece that is a quarter larger is given, too, but none that is larger than that.
+  ASSERT_TRUE(pool.Allocate(kLarge / 5, &first).ok());
   EXPECT_EQ(first, second);
   uint8_t* third = nullptr;
-  ASSERT_TRUE(pool.Allocate(kLarge / 8, &third).ok());
+  ASSERT_TRUE(pool.Allocate(kLarge / 2, &third).ok());
   EXPECT_EQ(pool.idle_bytes(), kLarge);
-  pool.Free(first, kLarge / 8);
-  pool.Free(third, kLarge / 8);
-  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 4 + kLarge / 8);
+  pool.Free(first, kLarge / 5);
+  pool.Free(third, kLarge / 2);
+  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 4 + kLarge / 2);
 }
 
 TEST(RecyclingPool, KeepsNoMoreThanItsLimit) {
@@ -51,6 +51,11 @@ TEST(RecyclingPool, KeepsNoMoreThanItsLimit) {
   for (uint8_t*& piece : pieces) ASSERT_TRUE(pool.Allocate(kLarge, &piece).ok());
   for (uint8_t* piece : pieces) pool.Free(piece, kLarge);
   EXPECT_EQ(pool.idle_bytes(), 2 * kLarge);
+  // The newest size is kept in the place of others.
+  uint8_t* other = nullptr;
+  ASSERT_TRUE(pool.Allocate(kLarge / 2, &other).ok());
+  pool.Free(other, kLarge / 2);
+  EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 2);
 }
 
 TEST(RecyclingPool, LetsNobodyWriteIntoAnothersPiece) {

@@ -1,7 +1,7 @@
 #include <arrow/filesystem/filesystem.h>
 #include <gmock/gmock.h>
 
-#include "lockstep/datasets/parquet/internal/webhdfs_files.h"
+#include "lockstep/datasets/stores/internal/webhdfs_files.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/parquet/internal/data_uri.h"
-#include "lockstep/datasets/parquet/internal/http_client.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/http_client.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/find_files.h"
-#include "lockstep/datasets/parquet/internal/arrow_store.h"
-#include "lockstep/datasets/parquet/internal/stored_files.h"
+#include "lockstep/datasets/stores/internal/arrow_store.h"
+#include "lockstep/datasets/stores/internal/stored_files.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/timed_file.h"
+#include "lockstep/datasets/stores/internal/timed_file.h"
 
 #include <arrow/buffer.h>
 #include <arrow/io/interfaces.h>

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep {
 

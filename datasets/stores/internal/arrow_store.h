@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/http_client.h"
+#include "lockstep/datasets/stores/internal/http_client.h"
 
 #include <curl/curl.h>
 

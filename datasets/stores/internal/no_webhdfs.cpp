@@ -1,6 +1,6 @@
 #include <arrow/filesystem/filesystem.h>
 
-#include "lockstep/datasets/parquet/internal/webhdfs_files.h"
+#include "lockstep/datasets/stores/internal/webhdfs_files.h"
 
 namespace lockstep {
 

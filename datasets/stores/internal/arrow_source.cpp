@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/arrow_source.h"
+#include "lockstep/datasets/stores/internal/arrow_source.h"
 
 #include <arrow/filesystem/filesystem.h>
 #include <arrow/io/file.h>
@@ -10,9 +10,9 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/open_file.h"
-#include "lockstep/datasets/parquet/internal/arrow_store.h"
-#include "lockstep/datasets/parquet/internal/data_uri.h"
-#include "lockstep/datasets/parquet/internal/timed_file.h"
+#include "lockstep/datasets/stores/internal/arrow_store.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/timed_file.h"
 
 namespace lockstep {
 

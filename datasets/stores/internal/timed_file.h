@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 
 namespace lockstep {
 

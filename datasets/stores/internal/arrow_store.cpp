@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/arrow_store.h"
+#include "lockstep/datasets/stores/internal/arrow_store.h"
 
 #include <arrow/filesystem/s3fs.h>
 #include <arrow/util/config.h>
@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/datasets/parquet/internal/retry_delay.h"
-#include "lockstep/datasets/parquet/internal/webhdfs_files.h"
+#include "lockstep/datasets/stores/internal/retry_delay.h"
+#include "lockstep/datasets/stores/internal/webhdfs_files.h"
 
 namespace lockstep {
 

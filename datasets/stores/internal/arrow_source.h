@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/datasets/parquet/read_times.h"
+#include "lockstep/datasets/stores/read_times.h"
 
 namespace lockstep {
 

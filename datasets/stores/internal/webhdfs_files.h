@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/webhdfs_files.h"
+#include "lockstep/datasets/stores/internal/webhdfs_files.h"
 
 #include <arrow/buffer.h>
 #include <arrow/filesystem/filesystem.h>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/datasets/parquet/internal/webhdfs_client.h"
+#include "lockstep/datasets/stores/internal/webhdfs_client.h"
 
 namespace lockstep {
 

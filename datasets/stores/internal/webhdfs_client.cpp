@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/webhdfs_client.h"
+#include "lockstep/datasets/stores/internal/webhdfs_client.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "lockstep/datasets/files/data_error.h"
-#include "lockstep/datasets/parquet/internal/retry_delay.h"
+#include "lockstep/datasets/stores/internal/retry_delay.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/parquet/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/data_uri.h"
 
 #include <algorithm>
 #include <array>
