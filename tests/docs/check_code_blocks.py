@@ -14,7 +14,7 @@ from page_commands import code_blocks, is_shell
 def problems(root, compiled):
     """Returns what is wrong with the blocks of the pages below root."""
     found = []
-    for page in sorted([*root.glob("*.md"), *(root / "docs").glob("*.md")]):
+    for page in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
         if page.name == "CHANGELOG.md":
             continue
         for line, language, lines in code_blocks(page.read_text(encoding="utf-8")):

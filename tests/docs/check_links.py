@@ -26,7 +26,7 @@ def anchors(page):
 def check(root):
     """Returns one line for each problem."""
     readme = root / "README.md"
-    pages = [page for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))] if page != readme]
+    pages = [page for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))] if page != readme]
     problems, linked = [], set()
     for page in [readme, *pages]:
         text = without_code(page.read_text(encoding="utf-8"))

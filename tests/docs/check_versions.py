@@ -25,7 +25,7 @@ def check(root):
             problems.append(f"{name}: expected the version {version}, but found none")
         elif not f"{version}.".startswith(f"{found[1]}."):
             problems.append(f"{name}: expected the version {version}, but got {found[1]}")
-    pages = [root / "README.md", *(root / "docs").glob("*.md"), *(root / "examples").glob("**/CMakeLists.txt")]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "examples").glob("**/CMakeLists.txt")]
     for page in sorted(pages):
         for found in FIND_PACKAGE.findall(page.read_text(encoding="utf-8")):
             if not version.startswith(f"{found}."):

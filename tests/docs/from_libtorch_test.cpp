@@ -1,4 +1,4 @@
-// The programs of docs/from_libtorch.md train, resume bit-equal, and compute the same on any number of
+// The programs of docs/migration/from_libtorch.md train, resume bit-equal, and compute the same on any number of
 // replicas.
 #include <gtest/gtest.h>
 
