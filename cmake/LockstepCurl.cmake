@@ -14,3 +14,8 @@ if(NOT TARGET lockstep_curl AND NOT LOCKSTEP_CURL STREQUAL "OFF")
       "-DLOCKSTEP_CURL=OFF builds without it")
   endif()
 endif()
+
+set(lockstep_curl_library)
+if(TARGET lockstep_curl)
+  set(lockstep_curl_library lockstep_curl)
+endif()

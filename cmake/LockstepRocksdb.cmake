@@ -13,3 +13,8 @@ if(NOT TARGET lockstep_rocksdb AND NOT LOCKSTEP_ROCKSDB STREQUAL "OFF")
     message(FATAL_ERROR "RocksDB not found, which this Lockstep uses (Debian: librocksdb-dev)")
   endif()
 endif()
+
+set(lockstep_rocksdb_library)
+if(TARGET lockstep_rocksdb)
+  set(lockstep_rocksdb_library lockstep_rocksdb)
+endif()
