@@ -1,5 +1,5 @@
-// The programs of docs/migration/from_libtorch.md train, resume bit-equal, and compute the same on any number of
-// replicas.
+// The programs of docs/migration/from_libtorch.md train, resume bit-equal, and compute the same on any number
+// of replicas.
 #include <gtest/gtest.h>
 
 #include <algorithm>
