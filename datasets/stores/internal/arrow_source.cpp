@@ -137,9 +137,10 @@ class TimedSource : public ArrowSource {
 
 std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts,
                                                std::shared_ptr<ReadTimes> times) {
-  if (times)
-    return std::make_unique<const TimedSource>(
-        timed_store(*times, [&] { return open_source(path, store_attempts); }), times);
+  if (times) {
+    auto source = timed_store(*times, [&] { return open_source(path, store_attempts); });
+    return std::make_unique<const TimedSource>(std::move(source), std::move(times));
+  }
   const std::string local = without_file_scheme(path);
   if (is_uri(local)) return std::make_unique<const StoredSource>(parse_uri(local), store_attempts);
   return std::make_unique<const LocalSource>(local);
