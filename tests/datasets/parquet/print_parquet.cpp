@@ -1,9 +1,9 @@
 // print_parquet <file> <fill or none> [--empty] [--fill column=number]... [column...]: prints the columns and
 // the row groups of a Parquet file as a line of JSON, for a test that compares them with another reader's.
 // --empty reads null lists as empty ones, and --attempts <number> limits requests to stores.
-// --wait prints an empty line when the file is open, and reads a byte of the standard input before each row
-// group. Exits with 3 on a DataError and with 2 on a bad argument, whose message goes to stderr.
-// print_parquet --find <place>... prints a line for each file that the places name.
+// --wait prints an empty line when the file is open and after each row group, and reads a byte of the
+// standard input before each. Exits with 3 on a DataError and with 2 on a bad argument, whose message goes to
+// stderr. print_parquet --find <place>... prints a line for each file that the places name.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -66,6 +66,7 @@ void print_file(const ParquetFileOptions& options, bool waits) {
     for (int group = 0; group < file.num_row_groups(); ++group) {
       if (waits) std::cin.get();
       groups.push_back(file.read_row_group(group));
+      if (waits) std::cout << std::endl;
       rows.push_back(file.num_rows(group));
       bytes.push_back(file.decoded_bytes(group));
     }

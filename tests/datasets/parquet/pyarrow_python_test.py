@@ -401,6 +401,7 @@ class ParquetFileTest(unittest.TestCase):
             self.assertEqual(process.stdout.readline(), "\n")
             process.stdin.write("1")
             process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "\n")  # the first row group is read
             change(self.path)
             output, error = process.communicate("2", timeout=60)
         return process.returncode, output, error
