@@ -95,7 +95,7 @@ def make_clone(folder, sources, programs):
 
 class CommandsTest(unittest.TestCase):
     def test_commands_run(self):
-        pages = [SOURCES / "README.md", *sorted((SOURCES / "docs").glob("*.md"))]
+        pages = [SOURCES / "README.md", *sorted((SOURCES / "docs").rglob("*.md"))]
         used = set()
         num_run = 0
         for page in pages:
