@@ -61,7 +61,7 @@ if(NOT TARGET lockstep_arrow AND NOT LOCKSTEP_ARROW STREQUAL "OFF")
   endif()
 endif()
 
-# What links the room of Parquet files links this, too.
+# Targets that link the room of Parquet files link this, too.
 set(lockstep_arrow_library)
 if(TARGET lockstep_arrow)
   set(lockstep_arrow_library lockstep_arrow)

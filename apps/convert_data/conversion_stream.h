@@ -24,7 +24,7 @@ class ConversionStream {
   virtual void finish() = 0;
 };
 
-/// How far a conversion is. Streams count what they have done.
+/// The progress of a conversion. Streams count what they have done.
 struct ConversionProgress {
   std::atomic<int64_t> done{0};  ///< bytes of the input, or images
   std::atomic<int64_t> rows{0};

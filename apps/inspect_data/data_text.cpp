@@ -4,37 +4,15 @@
 #include <cmath>
 
 #include "lockstep/apps/inspect_data/value_texts.h"
+#include "lockstep/apps/shared/command_line/aligned_table.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/runtime/base/internal/utf8_text.h"
 
 namespace lockstep::apps {
 namespace {
 
-using Rows = std::vector<std::vector<std::string>>;
-
 constexpr size_t kLongestCell = 28;
 constexpr size_t kMostClasses = 20;
-
-/// Makes columns as wide as their widest cells. Columns from `first_right` to `last_right` are aligned at the
-/// right.
-std::string aligned_rows(const Rows& rows, size_t first_right, size_t last_right) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_characters(row[i]));
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - count_characters(row[i]), ' ');
-      line += "  " + (i >= first_right && i <= last_right ? space + row[i] : row[i] + space);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
 
 /// Returns a row of blocks as high as the counts of the bins.
 std::string small_histogram(const NumberSummary& numbers) {
@@ -56,7 +34,7 @@ std::string small_histogram(const NumberSummary& numbers) {
 
 std::string columns_text(const DataSummary& summary) {
   const bool has_bytes = summary.kind == "Parquet";
-  Rows rows{{"column", "type", "nulls", "distinct", "least", "mean", "most"}};
+  TextTable rows{{"column", "type", "nulls", "distinct", "least", "mean", "most"}};
   const bool has_compression = has_bytes && compression_of_all(summary).empty();
   if (has_compression) rows[0].insert(rows[0].begin() + 2, "compression");
   if (has_bytes) rows[0].insert(rows[0].begin() + 2, "stored");
@@ -73,7 +51,7 @@ std::string columns_text(const DataSummary& summary) {
     row.push_back(small_histogram(column.numbers.count > 0 ? column.numbers : column.lengths));
     rows.push_back(std::move(row));
   }
-  return "\nColumns\n" + aligned_rows(rows, 2, rows[0].size() - 2);
+  return "\nColumns\n" + aligned_table(rows, {.first = 2, .last = rows[0].size() - 2});
 }
 
 std::string counts_text(const std::string& title,
@@ -85,7 +63,7 @@ std::string counts_text(const std::string& title,
     all += count;
     highest = std::max(highest, count);
   }
-  Rows rows;
+  TextTable rows;
   for (size_t i = 0; i < std::min(values.size(), kMostClasses); ++i) {
     const auto& [value, count] = values[i];
     const double share = static_cast<double>(count) / static_cast<double>(all);
@@ -96,7 +74,7 @@ std::string counts_text(const std::string& title,
     rows.push_back({value.empty() ? "(empty)" : shortened(value, kLongestCell), grouped_number(count),
                     percent_text(share), bar});
   }
-  std::string text = "\n" + title + "\n" + aligned_rows(rows, 1, 2);
+  std::string text = "\n" + title + "\n" + aligned_table(rows, {.first = 1, .last = 2});
   if (values.size() > kMostClasses)
     text += "  and " + grouped_number(static_cast<int64_t>(values.size() - kMostClasses)) + " more\n";
   return text;
@@ -134,9 +112,9 @@ std::string details_text(const ColumnSummary& column) {
 std::string data_text(const DataSummary& summary) {
   std::string text = printable(summary.place) + ": " + summary.kind +
                      (summary.writer.empty() ? "" : ", written by " + printable(summary.writer)) + "\n";
-  Rows facts;
+  TextTable facts;
   for (const auto& [name, value] : data_facts(summary)) facts.push_back({name, value});
-  text += aligned_rows(facts, 1, 0);
+  text += aligned_table(facts);
   if (summary.is_sample()) text += "  " + sampling_text(summary) + "\n";
   text += columns_text(summary);
   if (const ColumnSummary* label = label_column(summary))

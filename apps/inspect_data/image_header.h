@@ -6,7 +6,7 @@
 
 namespace lockstep::apps {
 
-/// What the first bytes of an image say.
+/// The format and the size of an image, as its first bytes say.
 struct ImageHeader {
   std::string format;  ///< PNG, JPEG, WebP or "none of these"
   int64_t width = 0;   ///< 0: not found

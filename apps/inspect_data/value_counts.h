@@ -10,8 +10,8 @@
 
 namespace lockstep::apps {
 
-/// How often each value of a column occurs, as long as there are few different ones, and how many different
-/// ones there are. Beyond kMostCounted, that is estimated: Flajolet, Fusy, Gandouet and Meunier,
+/// The number of times that each value of a column occurs, as long as there are few different ones, and the
+/// number of different ones. Beyond kMostCounted, that is estimated: Flajolet, Fusy, Gandouet and Meunier,
 /// "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm" (2007), with 2^14 registers
 /// and hashes of 64 bits, which gives a standard error of 0.8 %. The order of values does not matter. Not
 /// thread-safe.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/apps/shared/command_line/aligned_table.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 #include "lockstep/runtime/base/internal/utf8_text.h"
 #include "lockstep/training/reporting/html/internal/html_text.h"
@@ -53,28 +54,6 @@ std::vector<Column> epoch_columns(const RunSummary& summary) {
           {"images_per_second", examples_of(summary) + "/s", whole_text},
           {"data_wait_share", "data wait", share_text},
           {"seconds", "time", seconds_text}};
-}
-
-using Table = std::vector<std::vector<std::string>>;
-
-/// Makes columns as wide as their widest cells, with two spaces before each.
-std::string aligned(const Table& rows, bool is_right_aligned) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_characters(row[i]));
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - count_characters(row[i]), ' ');
-      line += "  " + (is_right_aligned ? space + row[i] : row[i] + space);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
 }
 
 std::string counted(double count, const std::string& one) {
@@ -136,7 +115,7 @@ std::string configuration_part(const RunSummary& summary) {
                         [](const auto& value) { return value.origin != "default"; });
   const size_t num_values = values.size();
   std::erase_if(values, [](const auto& value) { return value.value == "none" && value.origin == "default"; });
-  Table rows;
+  TextTable rows;
   for (const auto& [name, value, origin] : values) {
     rows.push_back({printable(name), printable(value), printable(origin)});
   }
@@ -145,7 +124,7 @@ std::string configuration_part(const RunSummary& summary) {
       summary.program.empty() ? "" : " of " + printable(summary.program + " " + summary.version);
   const std::string left_out =
       num_left_out == 0 ? "" : "  and " + std::to_string(num_left_out) + " without a value\n";
-  return "\nConfiguration" + program + "\n" + aligned(rows, false) + left_out;
+  return "\nConfiguration" + program + "\n" + aligned_table(rows) + left_out;
 }
 
 std::string best_line(const BestEpoch& best) {
@@ -161,7 +140,7 @@ std::string epochs_part(const RunSummary& summary) {
   if (epochs.count() == 0) return "";
   auto columns = epoch_columns(summary);
   std::erase_if(columns, [&](const Column& column) { return !epochs.has_number(column.metric); });
-  Table rows(1);
+  TextTable rows(1);
   for (const auto& column : columns) rows[0].push_back(column.name);
   for (const MetricRow& row : epochs.last()) {
     std::vector<std::string> cells;
@@ -175,7 +154,7 @@ std::string epochs_part(const RunSummary& summary) {
   std::string text = "\nEpochs";
   if (num_listed < epochs.count())
     text += ", the last " + std::to_string(num_listed) + " of " + std::to_string(epochs.count());
-  text += "\n" + aligned(rows, true);
+  text += "\n" + aligned_table(rows, kEveryColumn);
   const auto best = epochs.best();
   return best ? text + best_line(*best) : text;
 }
@@ -184,7 +163,7 @@ std::string epochs_part(const RunSummary& summary) {
 std::string memory_part(const RunSummary& summary) {
   if (!summary.memory) return "";
   constexpr double kMostBytes = 1e18;
-  Table rows;
+  TextTable rows;
   for (const auto& [name, value] : *summary.memory) {
     const auto bytes = find_number(*summary.memory, name);
     if (!bytes || !(*bytes >= 0 && *bytes <= kMostBytes)) continue;
@@ -192,32 +171,32 @@ std::string memory_part(const RunSummary& summary) {
     std::replace(words.begin(), words.end(), '_', ' ');
     rows.push_back({words, bytes_text(static_cast<uint64_t>(*bytes))});
   }
-  return rows.empty() ? "" : "\nMemory\n" + aligned(rows, false);
+  return rows.empty() ? "" : "\nMemory\n" + aligned_table(rows);
 }
 
 std::string memory_of_ranks_part(const RunSummary& summary) {
   if (summary.memory_of_ranks.empty()) return "";
-  Table rows{{"part", "measured", "predicted"}};
+  TextTable rows{{"part", "measured", "predicted"}};
   for (const auto& part : parts_of_ranks(summary.memory_of_ranks)) rows.push_back(cells_of(part));
-  return "\nMemory per rank\n" + aligned(rows, false);
+  return "\nMemory per rank\n" + aligned_table(rows);
 }
 
 std::string pipeline_part(const RunSummary& summary) {
   if (!summary.pipeline) return "";
   const PipelineRecord record = pipeline_record_of(*summary.pipeline);
-  Table rows{{"schedule", printable(record.schedule)},
-             {"ranks", std::to_string(record.ranks)},
-             {"stages", std::to_string(record.stages)},
-             {"micro-batches", std::to_string(record.micro_batches)},
-             {"bubble", "planned " + fixed_number(record.planned_bubble, 3) + ", measured " +
-                            fixed_number(record.bubble, 3)},
-             {"time", "planned " + short_number(record.planned_seconds) + " s, measured " +
-                          short_number(record.seconds) + " s"}};
+  TextTable rows{{"schedule", printable(record.schedule)},
+                 {"ranks", std::to_string(record.ranks)},
+                 {"stages", std::to_string(record.stages)},
+                 {"micro-batches", std::to_string(record.micro_batches)},
+                 {"bubble", "planned " + fixed_number(record.planned_bubble, 3) + ", measured " +
+                                fixed_number(record.bubble, 3)},
+                 {"time", "planned " + short_number(record.planned_seconds) + " s, measured " +
+                              short_number(record.seconds) + " s"}};
   if (summary.num_pipeline_actions != record.num_actions) {
     rows.push_back({"actions", std::to_string(summary.num_pipeline_actions) + " of " +
                                    std::to_string(record.num_actions) + " can be read"});
   }
-  return "\nPipeline in step " + std::to_string(record.step) + "\n" + aligned(rows, false);
+  return "\nPipeline in step " + std::to_string(record.step) + "\n" + aligned_table(rows);
 }
 
 std::string total_bytes(const std::vector<RunFile>& files) {
@@ -227,7 +206,7 @@ std::string total_bytes(const std::vector<RunFile>& files) {
 }
 
 std::string files_part(const RunSummary& summary) {
-  Table rows;
+  TextTable rows;
   const auto add = [&](const std::string& name, const std::vector<RunFile>& files, const std::string& one) {
     if (files.empty()) return;
     rows.push_back({name, total_bytes(files), counted(static_cast<double>(files.size()), one)});
@@ -237,7 +216,7 @@ std::string files_part(const RunSummary& summary) {
     rows.push_back({"  " + printable(file.name), bytes_text(file.bytes)});
   add("tb", summary.event_files, "event file");
   if (summary.report_bytes) rows.push_back({"report.html", bytes_text(*summary.report_bytes)});
-  return rows.empty() ? "" : "\nFiles\n" + aligned(rows, false);
+  return rows.empty() ? "" : "\nFiles\n" + aligned_table(rows);
 }
 
 std::string problems_part(const RunSummary& summary) {

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// How the limit is shared out; frequent rows have the rest.
+/// Shares of the limit; frequent rows have the rest.
 struct MemoryShares {
   explicit MemoryShares(int64_t max_bytes) {
     const int64_t left = max_bytes - RocksdbRows::kOwnBytes;

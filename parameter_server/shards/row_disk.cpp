@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the names of the files and folders here begin with. Others are not touched.
+/// Begins the names of the files and folders here. Others are not touched.
 constexpr const char* kRowDiskPrefix = "lockstep-rows-";
 
 /// Removes what a RowDisk that was killed has left.

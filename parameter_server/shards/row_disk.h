@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// A folder on the local disk for rows that do not fit into memory. What it holds is of no use to a later
+/// A folder on the local disk for rows that do not fit into memory. Its files are of no use to a later
 /// process: checkpoints keep rows. Thread-safe.
 class RowDisk {
  public:

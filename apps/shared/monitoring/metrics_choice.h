@@ -5,8 +5,8 @@
 
 namespace lockstep::apps {
 
-/// What a program measures, and whether and where it serves metrics to Prometheus and records them for
-/// MLflow.
+/// The measurements that a program is asked for: metrics for Prometheus and MLflow, and the profile of its
+/// input.
 struct MetricsChoice {
   int64_t metrics_port = -1;  ///< -1: none; 0: the system chooses
   std::string metrics_address = "127.0.0.1";

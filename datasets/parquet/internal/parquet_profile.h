@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-/// What the metadata of a Parquet file says about one of its columns.
+/// A column of a Parquet file, as the metadata describes it.
 struct ParquetColumnFacts {
   std::string name;
   std::string type;                           ///< as Arrow writes it, such as list<element: int64>

@@ -1,4 +1,4 @@
-"""What tests of train_ctr on Parquet files of a store share."""
+"""Shared by tests of train_ctr on Parquet files of a store."""
 
 import io
 import random

@@ -168,7 +168,7 @@ class WebHdfs(contextlib.AbstractContextManager):
         return f"{scheme}://{user and user + '@'}{self.address('namenode')}/{urllib.parse.quote(path, safe='/*[]')}{query and '?' + query}"
 
     def name(self, path):
-        """What messages call a path."""
+        """Returns the name of a path in messages."""
         return f"{'swebhdfs' if self.scheme == 'https' else 'webhdfs'}://{self.address('namenode')}/{path}"
 
     def put(self, path, content):
