@@ -4,14 +4,17 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <map>
+#include <deque>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <thread>
+#include <unordered_map>
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/parquet/internal/recycled_tensor.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
 #include "lockstep/datasets/stores/internal/data_uri.h"
@@ -35,6 +38,7 @@ struct ParquetState {
   size_t lanes = 1;
   std::string null_rules;
   std::shared_ptr<ReadTimes> times = std::make_shared<ReadTimes>();
+  std::optional<IdleMemory> idle;
   std::unique_ptr<RowGroupCache> cache;
 
   size_t group_of(size_t index) const {
@@ -151,6 +155,14 @@ std::string text_of_null_rules(const ParquetDatasetOptions& options) {
   return text;
 }
 
+/// Returns how much of the limit is for memory that row groups no longer use: the next one is decoded into
+/// it.
+int64_t idle_bytes(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {
+  int64_t largest = 0;
+  for (const RowGroupCache::Group& group : groups) largest = std::max(largest, group.bytes);
+  return std::min({limit / 4, largest, limit - largest});
+}
+
 /// Returns the values of no rows.
 std::vector<ParquetValues> nothing_of(const std::vector<ParquetColumn>& columns) {
   std::vector<ParquetValues> values;
@@ -234,8 +246,10 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     check_size(file, of.row_group, values, limit);
     return values;
   };
-  state.cache =
-      std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit, decode, num_threads(options));
+  const int64_t idle = idle_bytes(options.memory_limit, sizes);
+  state.idle.emplace(idle);
+  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit - idle, decode,
+                                                num_threads(options));
 }
 
 std::optional<size_t> ParquetDataset::size() const {
@@ -246,10 +260,14 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
   const ParquetState& state = *state_;
   check_indices(indices, state.firsts.back(), "ParquetDataset");
   struct Wanted {
+    size_t group = 0;
     std::vector<int64_t> rows;
     std::vector<int64_t> places;
   };
-  std::map<size_t, Wanted> groups;
+  // In the order in which their first rows come: a lane's row group is used up before its next one needs its
+  // memory.
+  std::deque<Wanted> groups;
+  std::unordered_map<size_t, Wanted*> of_groups;
   Wanted* wanted = nullptr;
   size_t begin = 0, end = 0;  // of the group that the last index was in
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -257,16 +275,18 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
       const size_t group = state.group_of(indices[i]);
       begin = state.firsts[group];
       end = state.firsts[group + 1];
-      wanted = &groups[group];
+      Wanted*& of_group = of_groups[group];
+      if (of_group == nullptr) of_group = &groups.emplace_back(Wanted{.group = group});
+      wanted = of_group;
     }
     wanted->rows.push_back(static_cast<int64_t>(indices[i] - begin));
     wanted->places.push_back(static_cast<int64_t>(i));
   }
   if (groups.empty()) return {nothing_of(columns())};
   RowGatherer gatherer(static_cast<int64_t>(indices.size()));
-  for (auto& [group, of_group] : groups) {
-    const auto get = [&cache = *state.cache, group = group, rows = of_group.rows.size()] {
-      return cache.get(group, static_cast<int64_t>(rows));
+  for (Wanted& of_group : groups) {
+    const auto get = [&] {
+      return state.cache->get(of_group.group, static_cast<int64_t>(of_group.rows.size()));
     };
     const auto decoded = ReadTimes::timed(state.times.get(), ReadPart::kWait, get);
     if (!decoded->places.empty())

@@ -33,7 +33,8 @@ struct ParquetDatasetOptions {
   /// metadata shows; see ParquetFile::range_of(). Rows that are outside stay if others of their row group are
   /// not, and so do row groups whose writer has noted no ranges.
   std::map<std::string, ParquetRange> row_groups_with{};
-  /// The most bytes that decoded row groups may have. Batches that were made from them are not counted.
+  /// The most bytes that decoded row groups may have, with the memory that is kept to decode the next ones
+  /// into. Neither batches that were made from them nor the files' metadata are counted.
   /// Unless you set `lanes`, the order of shuffled rows depends on it, too.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit

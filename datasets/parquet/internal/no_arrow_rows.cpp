@@ -37,4 +37,8 @@ at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {
   return at::empty(shape, type);
 }
 
+IdleMemory::IdleMemory(int64_t bytes) : bytes_(bytes) {}
+
+IdleMemory::~IdleMemory() = default;
+
 }  // namespace lockstep

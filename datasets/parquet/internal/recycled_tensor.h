@@ -14,4 +14,21 @@ namespace lockstep {
 /// builds without Arrow, it is at::empty().
 at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type);
 
+/// While one lives, up to `bytes` that nobody uses are kept for recycled tensors and decoded columns, which
+/// several add up to. Without any, such memory is given back. Thread-safe.
+///
+/// Example:
+///
+///     const IdleMemory idle(int64_t{32} << 20);
+class IdleMemory {
+ public:
+  explicit IdleMemory(int64_t bytes);
+  ~IdleMemory();
+  IdleMemory(const IdleMemory&) = delete;
+  IdleMemory& operator=(const IdleMemory&) = delete;
+
+ private:
+  int64_t bytes_;
+};
+
 }  // namespace lockstep

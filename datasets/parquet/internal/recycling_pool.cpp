@@ -1,5 +1,7 @@
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
 
+#include <sys/mman.h>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
@@ -17,6 +19,10 @@ namespace {
 
 /// Smaller pieces are cheap to allocate.
 constexpr int64_t kSmallest = int64_t{1} << 12;
+/// Larger ones come straight from the system, which takes all of their pages back, whoever allocated before
+/// and after them. Allocators keep some of them, and round sizes up, to more than the memory limit in the
+/// end.
+constexpr int64_t kSmallestMapped = int64_t{1} << 18;
 /// Sizes beyond are damaged metadata.
 constexpr int64_t kLargest = int64_t{1} << 62;
 /// Arrow's own alignment. Pieces of another one are not kept.
@@ -40,11 +46,28 @@ bool is_near(int64_t piece, int64_t wanted) {
   return piece >= wanted && piece - wanted <= wanted / 4;
 }
 
+arrow::Status new_piece(arrow::MemoryPool* from, int64_t size, uint8_t** out) {
+  if (size < kSmallestMapped) return from->Allocate(size, kAlignment, out);
+  void* const piece = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (piece == MAP_FAILED) return arrow::Status::OutOfMemory("expected ", size, " bytes of memory");
+  *out = static_cast<uint8_t*>(piece);
+  return arrow::Status::OK();
+}
+
+void free_piece(arrow::MemoryPool* from, uint8_t* piece, int64_t size) {
+  if (size < kSmallestMapped) {
+    from->Free(piece, size, kAlignment);
+  } else {
+    ::munmap(piece, static_cast<size_t>(size));
+  }
+}
+
 }  // namespace
 
 RecyclingPool::~RecyclingPool() {
   for (const auto& [size, pieces] : idle_)
-    for (uint8_t* piece : pieces) from_->Free(piece, size, kAlignment);
+    for (uint8_t* piece : pieces) free_piece(from_, piece, size);
 }
 
 arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t** out) {
@@ -68,7 +91,7 @@ arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t**
       return arrow::Status::OK();
     }
   }
-  ARROW_RETURN_NOT_OK(from_->Allocate(piece, kAlignment, out));
+  ARROW_RETURN_NOT_OK(new_piece(from_, piece, out));
   stats_.DidAllocateBytes(size);
   const std::lock_guard<std::mutex> lock(mutex_);
   pieces_[*out] = piece;
@@ -116,7 +139,11 @@ void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
       }
     }
   }
-  from_->Free(buffer, piece > 0 ? piece : size, piece > 0 ? kAlignment : alignment);
+  if (piece > 0) {
+    free_piece(from_, buffer, piece);
+  } else {
+    from_->Free(buffer, size, alignment);
+  }
 }
 
 /// Gives back pieces of other sizes until one of `piece` bytes may be kept, or there are none: sizes that
@@ -127,11 +154,22 @@ void RecyclingPool::make_room(int64_t piece) {
       ++sizes;
       continue;
     }
-    from_->Free(sizes->second.back(), sizes->first, kAlignment);
-    idle_bytes_ -= sizes->first;
-    sizes->second.pop_back();
-    if (sizes->second.empty()) sizes = idle_.erase(sizes);
+    give_back(sizes);
   }
+}
+
+/// Gives one piece of this size back, and goes on to the next size if there is no other.
+void RecyclingPool::give_back(std::map<int64_t, std::vector<uint8_t*>>::iterator& sizes) {
+  free_piece(from_, sizes->second.back(), sizes->first);
+  idle_bytes_ -= sizes->first;
+  sizes->second.pop_back();
+  if (sizes->second.empty()) sizes = idle_.erase(sizes);
+}
+
+void RecyclingPool::change_most_idle(int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  most_idle_ += bytes;
+  for (auto sizes = idle_.begin(); sizes != idle_.end() && idle_bytes_ > most_idle_;) give_back(sizes);
 }
 
 int64_t RecyclingPool::idle_bytes() const {
@@ -139,10 +177,18 @@ int64_t RecyclingPool::idle_bytes() const {
   return idle_bytes_;
 }
 
-arrow::MemoryPool* recycling_pool() {
+RecyclingPool* recycling_pool() {
   // Never destroyed: tensors may outlive static objects.
-  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), int64_t{96} << 20);
+  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), 0);
   return pool;
+}
+
+IdleMemory::IdleMemory(int64_t bytes) : bytes_(bytes) {
+  recycling_pool()->change_most_idle(bytes_);
+}
+
+IdleMemory::~IdleMemory() {
+  recycling_pool()->change_most_idle(-bytes_);
 }
 
 at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {

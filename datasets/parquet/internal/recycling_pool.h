@@ -20,7 +20,7 @@ namespace lockstep {
 ///     auto buffer = arrow::AllocateBuffer(1 << 20, pool);
 class RecyclingPool final : public arrow::MemoryPool {
  public:
-  /// Keeps at most `most_idle` bytes that nobody uses.
+  /// Keeps at most `most_idle` bytes that nobody uses, until change_most_idle().
   explicit RecyclingPool(arrow::MemoryPool* from, int64_t most_idle) : from_(from), most_idle_(most_idle) {}
   ~RecyclingPool() override;
 
@@ -37,15 +37,19 @@ class RecyclingPool final : public arrow::MemoryPool {
   int64_t num_allocations() const override { return stats_.num_allocations(); }
   std::string backend_name() const override { return from_->backend_name(); }
 
+  /// Adds `bytes`, which may be negative, to the most that is kept, and gives back pieces beyond it.
+  void change_most_idle(int64_t bytes);
+
   /// Returns the bytes that are kept, and used by nobody.
   int64_t idle_bytes() const;
 
  private:
   int64_t piece_of(uint8_t* buffer) const;
   void make_room(int64_t piece);
+  void give_back(std::map<int64_t, std::vector<uint8_t*>>::iterator& sizes);
 
   arrow::MemoryPool* from_;
-  const int64_t most_idle_;
+  int64_t most_idle_;  // guarded by mutex_
   arrow::internal::MemoryPoolStats stats_;
   mutable std::mutex mutex_;
   std::map<int64_t, std::vector<uint8_t*>> idle_;  // by size; guarded by mutex_, like the next
@@ -53,7 +57,7 @@ class RecyclingPool final : public arrow::MemoryPool {
   std::unordered_map<uint8_t*, int64_t> pieces_;  // sizes of those that are used
 };
 
-/// Returns the pool of this process, which keeps at most 96 MiB.
-arrow::MemoryPool* recycling_pool();
+/// Returns the pool of this process, which keeps as much as IdleMemory says.
+RecyclingPool* recycling_pool();
 
 }  // namespace lockstep

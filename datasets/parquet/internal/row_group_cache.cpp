@@ -127,7 +127,12 @@ void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithi
   const std::lock_guard<std::mutex> lock(mutex_);
   bool is_new = false;
   for (const size_t group : groups) {
-    if (entries_.count(group) || wanted_group(group) != wanted_.end()) continue;
+    // One that was decoded ahead is still needed, so that others may not take its place.
+    if (const auto found = entries_.find(group); found != entries_.end()) {
+      found->second.last_use = ++uses_;
+      continue;
+    }
+    if (wanted_group(group) != wanted_.end()) continue;
     wanted_.push_back({.group = group, .order_within = order_within});
     is_new = true;
   }

@@ -58,6 +58,25 @@ TEST(RecyclingPool, KeepsNoMoreThanItsLimit) {
   EXPECT_EQ(pool.idle_bytes(), kLarge + kLarge / 2);
 }
 
+TEST(RecyclingPool, GivesBackWhatItMayNoLongerKeep) {
+  RecyclingPool pool(arrow::default_memory_pool(), 0);
+  const auto idle_after_two = [&pool] {
+    std::vector<uint8_t*> pieces(2);
+    for (uint8_t*& piece : pieces) EXPECT_TRUE(pool.Allocate(kLarge, &piece).ok());
+    for (uint8_t* piece : pieces) pool.Free(piece, kLarge);
+    return pool.idle_bytes();
+  };
+  EXPECT_EQ(idle_after_two(), 0);
+  pool.change_most_idle(kLarge);
+  EXPECT_EQ(idle_after_two(), kLarge);
+  pool.change_most_idle(kLarge);
+  EXPECT_EQ(idle_after_two(), 2 * kLarge);
+  pool.change_most_idle(-kLarge);
+  EXPECT_EQ(pool.idle_bytes(), kLarge);
+  pool.change_most_idle(-kLarge);
+  EXPECT_EQ(pool.idle_bytes(), 0);
+}
+
 TEST(RecyclingPool, LetsNobodyWriteIntoAnothersPiece) {
   RecyclingPool pool(arrow::default_memory_pool(), 8 * kLarge);
   std::vector<std::jthread> threads;

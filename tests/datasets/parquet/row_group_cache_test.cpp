@@ -130,6 +130,25 @@ TEST(RowGroupCache, DecodesAheadThoughOnlyAPartOfEachRowGroupIsUsed) {
   EXPECT_GT(num_ahead, 50);
 }
 
+TEST(RowGroupCache, LetsNobodyTakeThePlaceOfWhatWasDecodedAhead) {
+  // Three lanes of 20 row groups, which all come to their next one at the same step. There is room for five.
+  constexpr size_t kLanes = 3, kPerLane = 20, kSteps = 32;
+  RowGroupCache cache(Groups(kLanes * kPerLane, {.bytes = 10, .rows = kSteps}), 50, values_of, /*threads=*/2);
+  for (size_t i = 0; i < kPerLane; ++i) {
+    for (size_t step = 0; step < kSteps; ++step) {
+      std::vector<size_t> ahead;
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        cache.get(lane * kPerLane + i, 1);
+        if (i + 1 < kPerLane) ahead.push_back(lane * kPerLane + i + 1);
+      }
+      cache.prefetch(ahead);
+      // As a training's steps give the other threads time.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  EXPECT_EQ(cache.num_decoded(), static_cast<int64_t>(kLanes * kPerLane));
+}
+
 TEST(RowGroupCache, DecodesAheadInTheOrderInWhichRowsAreUsed) {
   RowGroupCache cache(Groups(2, {.bytes = 10, .rows = 4}), 20, [](size_t, const RowGroupCache::Rows& order) {
     const std::vector<int64_t> rows(order.begin(), order.end());
