@@ -4,10 +4,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <tuple>
+#include <type_traits>
 
 #include "lockstep/datasets/clicks/click_row.h"
 #include "lockstep/datasets/clicks/internal/quoted_field.h"
@@ -103,48 +106,78 @@ class Place {
   c10::ArrayRef<size_t> indices_;
 };
 
-void read_labels(const Place& place, const at::Tensor& values, float* to) {
+/// Rows of a batch that are made column by column while they stay in the first cache.
+struct Block {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+constexpr int64_t kBlockRows = 64;
+
+void read_labels(const Place& place, const Block& block, const at::Tensor& values, float* to) {
   AT_DISPATCH_ALL_TYPES_AND2(at::kBool, at::kHalf, values.scalar_type(), "labels", [&] {
     const auto* from = values.const_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < values.numel(); ++i) {
+    for (int64_t i = block.begin; i < block.end; ++i) {
       to[i] = static_cast<float>(from[i]);
       if (to[i] != 0 && to[i] != 1) place.refuse(i, 0, "a label of 0 or 1", std::to_string(to[i]));
     }
   });
 }
 
-void read_numbers(const at::Tensor& values, float* to) {
+/// click_feature() of the small numbers that most are: a logarithm takes longer than all else in a value.
+const std::array<float, 1024>& small_features() {
+  static const auto features = [] {
+    std::array<float, 1024> made{};
+    for (size_t i = 0; i < made.size(); ++i) made[i] = click_feature(static_cast<int64_t>(i));
+    return made;
+  }();
+  return features;
+}
+
+void read_numbers(const Block& block, const at::Tensor& values, float* to) {
+  const auto& small = small_features();
+  constexpr auto kSmall = static_cast<int64_t>(std::tuple_size_v<std::decay_t<decltype(small)>>);
   AT_DISPATCH_ALL_TYPES_AND(at::kHalf, values.scalar_type(), "numbers", [&] {
     const auto* from = values.const_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < values.numel(); ++i) {
+    for (int64_t i = block.begin; i < block.end; ++i) {
+      float& feature = to[i * kClickNumbers];
+      if constexpr (std::is_integral_v<scalar_t>) {
+        const auto number = static_cast<int64_t>(from[i]);
+        if (number < kSmall) {
+          feature = number > 0 ? small[static_cast<size_t>(number)] : 0.F;
+          continue;
+        }
+      }
       const auto number = static_cast<double>(from[i]);
       // click_feature(), and NaN counts as missing.
-      to[i * kClickNumbers] = number > 0 ? static_cast<float>(std::log1p(number)) : 0.F;
+      feature = number > 0 ? static_cast<float>(std::log1p(number)) : 0.F;
     }
   });
 }
 
-void read_categories(const Place& place, size_t column, const at::Tensor& values, int64_t* to) {
-  const auto category = static_cast<int>(column) - 1 - kClickNumbers;
+void read_categories(const Place& place, const Block& block, size_t column, const at::Tensor& values,
+                     int64_t* to) {
+  const int64_t of_missing = click_id(static_cast<int>(column) - 1 - kClickNumbers, std::nullopt);
+  const int64_t of_zero = click_id(static_cast<int>(column) - 1 - kClickNumbers, 0);
   const bool is_int32 = values.scalar_type() == at::kInt;
+  const int64_t missing = is_int32 ? kMissingInt32 : -1;
   AT_DISPATCH_INTEGRAL_TYPES(values.scalar_type(), "categories", [&] {
     const auto* from = values.const_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < values.numel(); ++i) {
+    for (int64_t i = block.begin; i < block.end; ++i) {
       const auto number = static_cast<int64_t>(from[i]);
-      const bool is_missing = is_int32 ? number == kMissingInt32 : number == -1;
-      if (!is_int32 && !is_missing && number != static_cast<int64_t>(static_cast<uint32_t>(number)))
+      const auto category = static_cast<int64_t>(static_cast<uint32_t>(number));
+      if (!is_int32 && number != missing && number != category)
         place.refuse(i, column, "an integer of 32 bits", std::to_string(number));
-      to[i * kClickCategories] =
-          click_id(category, is_missing ? std::nullopt : std::optional(static_cast<uint32_t>(number)));
+      to[i * kClickCategories] = number == missing ? of_missing : of_zero + category;
     }
   });
 }
 
-void read_category_texts(const Place& place, size_t column, const ParquetValues& values, int64_t* to) {
+void read_category_texts(const Place& place, const Block& block, size_t column, const ParquetValues& values,
+                         int64_t* to) {
   const auto category = static_cast<int>(column) - 1 - kClickNumbers;
   const auto* bytes = reinterpret_cast<const char*>(values.values.const_data_ptr<uint8_t>());
   const auto* offsets = values.offsets.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i + 1 < values.offsets.numel(); ++i) {
+  for (int64_t i = block.begin; i < block.end; ++i) {
     const char* begin = bytes + offsets[i];
     const char* end = bytes + offsets[i + 1];
     uint32_t number = 0;
@@ -198,19 +231,19 @@ ClickBatch ParquetClicks::get_batch(c10::ArrayRef<size_t> indices) const {
   auto ids = at::empty({count, kClickCategories}, at::kLong);
   auto labels = at::empty({count}, at::kFloat);
   const Place place(rows_, indices);
-  read_labels(place, rows.columns[0].values, labels.mutable_data_ptr<float>());
-  for (size_t column = 1; column < rows.columns.size(); ++column) {
+  Block block;
+  const auto read_column = [&](size_t column) {
     const ParquetValues& values = rows.columns[column];
-    if (is_number(column)) {
-      read_numbers(values.values, numbers.mutable_data_ptr<float>() + (column - 1));
-      continue;
-    }
-    int64_t* to = ids.mutable_data_ptr<int64_t>() + (column - 1 - kClickNumbers);
-    if (values.offsets.defined()) {
-      read_category_texts(place, column, values, to);
-    } else {
-      read_categories(place, column, values.values, to);
-    }
+    if (column == 0) return read_labels(place, block, values.values, labels.mutable_data_ptr<float>());
+    if (is_number(column))
+      return read_numbers(block, values.values, numbers.mutable_data_ptr<float>() + (column - 1));
+    int64_t* const to = ids.mutable_data_ptr<int64_t>() + (column - 1 - kClickNumbers);
+    if (values.offsets.defined()) return read_category_texts(place, block, column, values, to);
+    read_categories(place, block, column, values.values, to);
+  };
+  for (; block.begin < count; block.begin = block.end) {
+    block.end = std::min(block.begin + kBlockRows, count);
+    for (size_t column = 0; column < rows.columns.size(); ++column) read_column(column);
   }
   return {{std::move(numbers), std::move(ids)}, std::move(labels)};
 }

@@ -127,16 +127,18 @@ size_t ChunkedOrder::index_at(size_t place) const {
   return begins_[order_[i]] + (place - firsts_[i]);
 }
 
-std::vector<size_t> ChunkedOrder::chunks_ahead(const Range& places) const {
-  std::vector<size_t> chunks;
+std::vector<size_t> ChunkedOrder::needed_chunks(const Range& places) const {
+  std::vector<size_t> chunks, next;
   for (const Piece& piece : pieces_of(places)) {
     if (piece.end == piece.begin) continue;
-    const size_t lane_end = lane_begins_[piece.lane + 1];
-    const size_t last = std::min(lane_begins_[piece.lane] + piece.end - 1 + options_.window, lane_end - 1);
-    const size_t i = chunk_at(last);
-    if (firsts_[i + 1] >= lane_end) continue;
-    chunks.push_back(order_[chunk_at(firsts_[i + 1])]);
+    const size_t lane_begin = lane_begins_[piece.lane], lane_end = lane_begins_[piece.lane + 1];
+    const size_t last_place = std::min(lane_begin + piece.end - 1 + options_.window, lane_end - 1);
+    const size_t first = chunk_at(lane_begin + piece.begin), last = chunk_at(last_place);
+    for (size_t i = first; i <= last; ++i)
+      if (firsts_[i + 1] > firsts_[i]) chunks.push_back(order_[i]);
+    if (firsts_[last + 1] < lane_end) next.push_back(order_[chunk_at(firsts_[last + 1])]);
   }
+  chunks.insert(chunks.end(), next.begin(), next.end());
   return chunks;
 }
 

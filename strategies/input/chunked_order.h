@@ -46,9 +46,9 @@ class ChunkedOrder final : public ExampleOrder {
 
   std::vector<size_t> indices(const Range& places) const override;
 
-  /// Returns the chunks that the lanes of these places, all of one batch, come to next. A lane at the end of
-  /// its last chunk has none.
-  std::vector<size_t> chunks_ahead(const Range& places) const;
+  /// Returns the chunks that examples at these places, all of one batch, are from, and then those that the
+  /// places' lanes come to next. A lane at the end of its last chunk has no next one.
+  std::vector<size_t> needed_chunks(const Range& places) const;
 
   using Permutation = std::shared_ptr<const std::vector<uint32_t>>;
   /// Returns the numbers of a chunk's examples within the chunk in the order in which they are used. Null if

@@ -47,10 +47,10 @@ struct DistributeOptions {
 /// An indexed dataset whose examples are stored in chunks that are read as a whole, such as the row groups of
 /// Parquet files. `chunk_sizes()` returns the number of examples of each, in the order of their indices, and
 /// `max_open_chunks()` how many of them may be in use at the same time. Shuffled epochs are a ChunkedOrder
-/// with as many lanes. If the dataset has `prefetch_chunks(chunks, order_within)`, that is called with the
-/// chunks that are needed next; it must be thread-safe and not block. `order_within(chunk)` returns the order
-/// in which the chunk's examples will be asked for, as ChunkedOrder::order_within() does, and may be called
-/// at any time by any thread.
+/// with as many lanes. If the dataset has `prefetch_chunks(chunks, order_within)`, that is called before each
+/// get_batch() with the chunks that the batch is from and those that are needed next; it must be thread-safe
+/// and not block. `order_within(chunk)` returns the order in which the chunk's examples will be asked for, as
+/// ChunkedOrder::order_within() does, and may be called at any time by any thread.
 template <typename D>
 concept ChunkedDataset = IndexedDataset<D> && requires(const D& dataset) {
   { dataset.chunk_sizes() } -> std::convertible_to<std::vector<size_t>>;
@@ -154,8 +154,8 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
           prototype = shards.empty() ? get(order.get(), epoch, {begin, begin + 1}) : shards.front();
         shards.push_back(BatchTraits<Batch>::none_of(*prototype));
       } else {
-        shards.push_back(get(order.get(), epoch, {begin + from, begin + to}));
         will_need(order, {begin + from, begin + to});
+        shards.push_back(get(order.get(), epoch, {begin + from, begin + to}));
       }
     }
     for (size_t local = 0; local < shards.size(); ++local) {
@@ -224,7 +224,7 @@ class IndexedSource : public BatchSource<BatchOf<D>> {
                     dataset_.prefetch_chunks(chunks, order_within);
                   }) {
       if (options_.prefetch == 0) return;
-      dataset_.prefetch_chunks(order->chunks_ahead(places.range()),
+      dataset_.prefetch_chunks(order->needed_chunks(places.range()),
                                OrderWithin([order](size_t chunk) { return order->order_within(chunk); }));
     } else {
       static_assert(

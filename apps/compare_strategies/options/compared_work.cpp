@@ -14,6 +14,7 @@ std::vector<Setting> settings_of_clicks(const CtrOptions& work) {
   return {{"data", work.data, {}},
           {"train-rows", work.train_rows, {}},
           {"skip-bad", work.skip_bad, {}},
+          {"parquet-memory", work.parquet_memory, {}},
           {"model", ctr_model_name(work.model), {}},
           {"table-rows", work.table_rows, {}},
           {"embedding-dim", work.embedding_dim, {}},

@@ -31,19 +31,22 @@ struct WorkKind {
 };
 
 const std::vector<std::string> kImageFlags{
-    "data",       "limit-train", "skip-bad",        "model",
-    "image-size", "head",        "sync-batch-norm", "global-batch-size",
-    "precision",  "optimizer",   "learning-rate",   "momentum",
+    "data",         "limit-train",    "test-share",      "image-column",
+    "label-column", "parquet-memory", "skip-bad",        "model",
+    "image-size",   "head",           "sync-batch-norm", "global-batch-size",
+    "precision",    "optimizer",      "learning-rate",   "momentum",
     "seed"};
-const std::vector<std::string> kClickFlags{
-    "data",      "train-rows", "skip-bad",      "model", "table-rows", "embedding-dim", "global-batch-size",
-    "precision", "optimizer",  "learning-rate", "seed"};
+const std::vector<std::string> kClickFlags{"data",      "train-rows", "skip-bad",      "parquet-memory",
+                                           "model",     "table-rows", "embedding-dim", "global-batch-size",
+                                           "precision", "optimizer",  "learning-rate", "seed"};
 const std::vector<std::string> kTokenFlags{"data",
                                            "limit-train",
                                            "tokenizer",
                                            "vocabulary-size",
                                            "token-format",
                                            "json-field",
+                                           "parquet-column",
+                                           "parquet-memory",
                                            "token-cache",
                                            "shuffle-window",
                                            "model",

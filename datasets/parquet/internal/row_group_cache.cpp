@@ -137,7 +137,7 @@ void RowGroupCache::prefetch(const std::vector<size_t>& groups, const OrderWithi
     is_new = true;
   }
   if (!is_new) return;
-  if (ahead_.size() < std::min(threads_, wanted_.size())) ahead_.emplace_back([this] { work_ahead(); });
+  while (ahead_.size() < std::min(threads_, wanted_.size())) ahead_.emplace_back([this] { work_ahead(); });
   changed_.notify_all();
 }
 

@@ -179,16 +179,26 @@ TEST(DistributedDataset, ShufflesChunksInTheSameOrderForEveryNumberOfReplicas) {
 }
 
 TEST(DistributedDataset, TellsADatasetInChunksWhichItNeedsNext) {
+  /// Notes chunks that it was not told of before their first example.
+  struct Told : ChunkedNumbers {
+    std::shared_ptr<std::set<size_t>> untold = std::make_shared<std::set<size_t>>();
+    Example get_batch(c10::ArrayRef<size_t> indices) const {
+      for (const size_t index : indices)
+        if (std::find(asked->begin(), asked->end(), index / 6) == asked->end()) untold->insert(index / 6);
+      return ChunkedNumbers::get_batch(indices);
+    }
+  };
   OnReplicas two(2);
   const auto asked = std::make_shared<std::vector<size_t>>();
   const auto orders = std::make_shared<ChunkedNumbers::Orders>();
-  auto batches = two->distribute_dataset(ChunkedNumbers{{6, 6, 6, 6}, asked, orders},
-                                         {.global_batch_size = 4, .shuffle_seed = 11, .num_workers = 1});
+  const Told dataset{{{6, 6, 6, 6}, asked, orders}};
+  auto batches = two->distribute_dataset(
+      dataset, {.global_batch_size = 4, .shuffle_seed = 11, .prefetch = 1, .num_workers = 1});
   const auto order = flat(epoch_of(batches));
-  // Each lane has two chunks, and its first batch is of the one that nobody asks for.
-  std::set<size_t> expected{0, 1, 2, 3};
-  expected.erase(static_cast<size_t>(order[0]) / 6);
-  expected.erase(static_cast<size_t>(order[2]) / 6);
+  // Each lane has two chunks. When it begins with the first, it is told of the second, too.
+  EXPECT_EQ(*dataset.untold, std::set<size_t>());
+  const std::set<size_t> expected{0, 1, 2, 3};
+  EXPECT_EQ(std::set<size_t>(asked->begin(), asked->begin() + 4), expected);
   EXPECT_EQ(std::set<size_t>(asked->begin(), asked->end()), expected);
   EXPECT_EQ(batches.describe(), "batches of 4 out of 24 examples, shuffled with seed 11 in 2 lanes");
   for (const size_t chunk : expected) {
