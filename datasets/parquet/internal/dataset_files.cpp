@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 /// Opening waits for stores and disks most of the time, so it does not depend on the number of cores.
-constexpr size_t kMostOpening = 16;
+constexpr int64_t kMostOpening = 16;
 
 std::vector<std::string> names_of(const ParquetFile& file) {
   std::vector<std::string> names;

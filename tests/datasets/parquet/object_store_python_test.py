@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Reads Parquet files from an S3 server on loopback, whose requests fail as those of real stores do."""
 
+import io
 import socket
 import time
 import unittest
 
 import moto.settings
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from object_store import BUSY
 from object_store_case import ESCAPED, KEY, SECRET, ObjectStoreCase, parquet
 
 
@@ -32,6 +36,14 @@ class ObjectStoreTest(ObjectStoreCase):
                 self.store.numbers.clear()
                 self.store.on_request = lambda request: fault if request.number % 3 else None
                 self.assertEqual(self.read(self.store.uri("a.parquet"), "none"), expected)
+
+    def test_requests_for_fewer_bytes_than_the_answer_that_refuses_them_are_sent_again(self):
+        content = io.BytesIO()
+        pq.write_table(pa.table({"a": [1, 2]}), content, use_dictionary=False, compression="none")
+        self.assertLess(pq.ParquetFile(content).metadata.row_group(0).column(0).total_compressed_size, len(BUSY))
+        self.store.put("a.parquet", content.getvalue())
+        self.store.on_request = lambda request: "busy" if request.method == "GET" and request.number == 1 else None
+        self.assertEqual(self.read(self.store.uri("a.parquet"), "none"), self.local(content.getvalue()))
 
     def test_slow_answers_are_waited_for(self):
         self.store.put("a.parquet", parquet())
