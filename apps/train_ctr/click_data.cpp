@@ -92,21 +92,12 @@ std::optional<double> Clicks::best_probability(size_t index) const {
   return generated ? std::optional(generated->probability(first_ + index)) : std::nullopt;
 }
 
-ParquetRange::ParquetRange(const Clicks& clicks) : Clicks(clicks) {
-  parquet();
-}
-
-std::vector<size_t> ParquetRange::chunk_sizes() const {
-  std::vector<size_t> sizes = parquet().chunk_sizes();
-  size_t begin = 0;  // of the chunk
-  for (size_t& size : sizes) {
-    const size_t end = begin + size;
-    const size_t last = std::min(end, first_ + count_);
-    const size_t from = std::max(begin, first_);
-    size = last > from ? last - from : 0;
-    begin = end;
-  }
-  return sizes;
+int64_t lanes_of(const Clicks& clicks, int64_t batch_size) {
+  if (!clicks.are_parquet()) return 0;
+  const ParquetRange rows(clicks);
+  const auto chunks = static_cast<int64_t>(rows.chunk_sizes().size());
+  const auto open = static_cast<int64_t>(rows.max_open_chunks());
+  return std::max<int64_t>(std::min({open, chunks, batch_size}), 1);
 }
 
 ClickData open_click_data(const CtrWork& work, const std::function<void(const std::string&)>& log) {

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/apps/shared/chunked_range.h"
 #include "lockstep/apps/train_ctr/ctr_options.h"
 #include "lockstep/datasets/clicks/click_batch.h"
 #include "lockstep/datasets/clicks/click_files.h"
@@ -27,6 +28,9 @@ class Clicks {
       : source_(std::move(source)), first_(first), count_(count) {}
 
   std::optional<size_t> size() const { return count_; }
+  const Source& source() const { return source_; }
+  /// Returns the place of the first row in the source.
+  size_t first() const { return first_; }
   ClickBatch get_batch(c10::ArrayRef<size_t> indices) const;
   /// Says which rows these are, as the source's identity() does.
   std::string identity() const;
@@ -40,29 +44,14 @@ class Clicks {
     return are_parquet() ? &std::get<ParquetClicks>(source_).rows().read_times() : nullptr;
   }
 
- protected:
+ private:
   Source source_;
   size_t first_;
   size_t count_;
 };
 
 /// Rows of Parquet files, as a ChunkedDataset.
-class ParquetRange : public Clicks {
- public:
-  /// Throws std::bad_variant_access unless the rows are of Parquet files.
-  explicit ParquetRange(const Clicks& clicks);
-
-  /// Chunks before and after the range have size 0.
-  std::vector<size_t> chunk_sizes() const;
-  size_t max_open_chunks() const { return parquet().max_open_chunks(); }
-  void prefetch_chunks(const std::vector<size_t>& chunks,
-                       const ParquetDataset::OrderWithin& order_within = {}) const {
-    parquet().prefetch_chunks(chunks, order_within);
-  }
-
- private:
-  const ParquetClicks& parquet() const { return std::get<ParquetClicks>(source_); }
-};
+using ParquetRange = ChunkedRange<Clicks, ParquetClicks>;
 
 /// Rows to train and to test on.
 struct ClickData {
@@ -72,6 +61,10 @@ struct ClickData {
   int64_t num_malformed = 0;
   std::string first_malformed;  ///< file, line and problem of the first malformed row
 };
+
+/// Returns how many row groups a shuffled batch's rows are from, as a ChunkedOrder has it; 0 if they are not
+/// of Parquet files.
+int64_t lanes_of(const Clicks& clicks, int64_t batch_size);
 
 /// Opens the data that the options name. Blocks while new files are indexed, and tells `log` if that may take
 /// long. Throws DataError, also if the files have too few rows to both train and test, or are of several

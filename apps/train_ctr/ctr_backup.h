@@ -35,7 +35,8 @@ struct CtrObjects {
 struct CtrBackupNotes {
   std::string configuration;  ///< BackupOptions::configuration
   std::function<void(const std::string&)> log;
-  /// BackupOptions::on_resume. Parameter servers, which resume by themselves, do not call it.
+  /// BackupOptions::on_resume. If there are parameter servers, whose checkpoints have no configuration, a
+  /// file beside them holds it.
   std::function<void(const std::string& configuration)> on_resume;
 };
 

@@ -19,6 +19,7 @@ struct CtrFacts {
   std::string first_malformed;
   std::string strategy;  ///< which one, and why
   std::string replicas;  ///< how the strategy runs
+  int64_t lanes = 0;     ///< of ChunkedOrder; 0: the rows to train on are not of Parquet files
   int64_t first_step = 0;
   std::vector<std::string> changed_settings;  ///< since the checkpoint that this process resumes from
 };

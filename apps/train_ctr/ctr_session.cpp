@@ -11,6 +11,7 @@
 
 #include "lockstep/apps/shared/command_line/changed_settings.h"
 #include "lockstep/apps/shared/command_line/failure.h"
+#include "lockstep/apps/shared/command_line/kept_order.h"
 #include "lockstep/apps/shared/monitoring/mlflow_recording.h"
 #include "lockstep/apps/shared/print.h"
 #include "lockstep/apps/shared/run_recording.h"
@@ -106,17 +107,17 @@ CtrSession::~CtrSession() = default;
 
 std::unique_ptr<CtrBackup> CtrSession::make_backup() {
   const CtrOptions& options = prepared_.options;
-  const auto on_resume = [this](const std::string& earlier) {
+  const std::string configuration =
+      ctr_configuration_json(options, prepared_.facts, prepared_.origins, LOCKSTEP_VERSION);
+  const auto on_resume = [this, configuration](const std::string& earlier) {
+    require_kept_order(earlier, configuration);
     auto& changes = prepared_.facts.changed_settings;
     changes = changed_settings(earlier, ctr_settings(prepared_.options, prepared_.origins),
                                ctr_flags(/*strategies=*/{}));
     if (!changes.empty() && !is_silent_) log_ctr(changed_settings_text(changes));
   };
-  return make_ctr_backup(
-      prepared_.strategy, options, training_.objects(),
-      {.configuration = ctr_configuration_json(options, prepared_.facts, prepared_.origins, LOCKSTEP_VERSION),
-       .log = log_ctr,
-       .on_resume = on_resume});
+  return make_ctr_backup(prepared_.strategy, options, training_.objects(),
+                         {.configuration = configuration, .log = log_ctr, .on_resume = on_resume});
 }
 
 void CtrSession::make_records() {

@@ -1,6 +1,7 @@
 #include "lockstep/apps/train_ctr/ctr_settings.h"
 
 #include "lockstep/apps/shared/command_line/configuration_file.h"
+#include "lockstep/apps/shared/command_line/kept_order.h"
 #include "lockstep/apps/shared/command_line/setting_values.h"
 #include "lockstep/apps/shared/monitoring/metrics_flags.h"
 #include "lockstep/apps/shared/planning/layout_policy.h"
@@ -70,6 +71,7 @@ std::vector<Setting> ctr_resolved_settings(const CtrFacts& facts) {
           {"malformed-rows", facts.num_malformed, {}},
           {"strategy", facts.strategy, {}},
           {"replicas", facts.replicas, {}},
+          {kLanes, settings::count(facts.lanes), {}},
           {"first-step", facts.first_step, {}},
           {"settings-changed-on-resume", settings::list(facts.changed_settings), {}}};
 }

@@ -103,7 +103,8 @@ void train_by(const MadeStrategy& made, CtrCommandLine& line, InterruptionGuard&
                                 .num_malformed = data.num_malformed,
                                 .first_malformed = data.first_malformed,
                                 .strategy = made.reason,
-                                .replicas = strategy.describe()}},
+                                .replicas = strategy.describe(),
+                                .lanes = lanes_of(data.train, options.global_batch_size)}},
                      training);
   session.run();
 }

@@ -11,9 +11,9 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
+#include "lockstep/datasets/files/internal/parallel_blocks.h"
 #include "lockstep/datasets/images/internal/decode_file.h"
 #include "lockstep/datasets/images/internal/label_column.h"
-#include "lockstep/datasets/images/internal/parallel_blocks.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
@@ -105,8 +105,9 @@ struct ParquetImagesState {
 
   void take_size_of_first() {
     for (size_t row = 0; row < *rows.size(); ++row) {
+      const ParquetBatch batch = rows.get_batch({row});
       try {
-        const DecodedImage image = decode(rows.get_batch({row}).columns.front(), 0, row_name(rows, row));
+        const DecodedImage image = decode(batch.columns.front(), 0, row_name(rows, row));
         layout.height = image.height;
         layout.width = image.width;
         return;

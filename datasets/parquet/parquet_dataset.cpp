@@ -13,11 +13,13 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
+#include "lockstep/datasets/parquet/internal/dataset_files.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/internal/recycled_tensor.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
 #include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
 #include "lockstep/datasets/tensors/tensor_dataset.h"
 
 namespace lockstep {
@@ -30,7 +32,7 @@ struct ParquetState {
   };
 
   std::vector<std::string> paths;
-  std::vector<ParquetFile> files;
+  std::vector<DatasetFile> files;
   std::vector<Group> groups;      // that are not left out
   std::vector<size_t> firsts{0};  // the number of each group's first row, and of all rows
   int64_t skipped_groups = 0;
@@ -49,63 +51,6 @@ struct ParquetState {
 namespace {
 
 constexpr int kMostThreads = 4;
-
-std::string text_of(const ParquetColumn& column) {
-  const std::string type = c10::toString(column.type) + (column.unit.empty() ? "" : " in " + column.unit);
-  switch (column.shape) {
-    case ParquetShape::kNumber:
-      return type;
-    case ParquetShape::kFixedList:
-      return "lists of " + std::to_string(column.length) + " " + type;
-    case ParquetShape::kList:
-      return "lists of " + type;
-    default:
-      return "strings or binaries";
-  }
-}
-
-void check_columns(const ParquetFile& file, const ParquetFile& first) {
-  for (size_t i = 0; i < first.columns().size(); ++i) {
-    const ParquetColumn& expected = first.columns()[i];
-    const ParquetColumn& column = file.columns()[i];
-    if (column == expected) continue;
-    throw DataError(file.path(), "column '" + expected.name + "'",
-                    text_of(expected) + " as in " + first.path(), text_of(column));
-  }
-}
-
-/// Throws if the file has a column that the first one does not have.
-void check_no_more_columns(const std::string& path, const ParquetFile& first,
-                           const ParquetDatasetOptions& options) {
-  const ParquetFile file({.path = path, .store_attempts = options.store_attempts});
-  for (const ParquetColumn& column : file.columns()) {
-    const auto is_it = [&](const ParquetColumn& of_first) { return of_first.name == column.name; };
-    if (std::none_of(first.columns().begin(), first.columns().end(), is_it))
-      throw DataError(file.path() + ": column '" + column.name + "' is not in " + first.path() +
-                      "; name the columns to read");
-  }
-}
-
-std::vector<ParquetFile> open_files(const std::vector<std::string>& paths,
-                                    const ParquetDatasetOptions& options,
-                                    const std::shared_ptr<ReadTimes>& times) {
-  std::vector<ParquetFile> files;
-  std::vector<std::string> columns = options.columns;
-  for (const std::string& path : paths) {
-    if (!files.empty() && options.columns.empty()) check_no_more_columns(path, files.front(), options);
-    files.emplace_back(ParquetFileOptions{.path = path,
-                                          .columns = columns,
-                                          .null_fill = options.null_fill,
-                                          .column_null_fills = options.column_null_fills,
-                                          .null_lists_are_empty = options.null_lists_are_empty,
-                                          .store_attempts = options.store_attempts,
-                                          .times = times});
-    if (columns.empty())
-      for (const ParquetColumn& column : files.front().columns()) columns.push_back(column.name);
-    check_columns(files.back(), files.front());
-  }
-  return files;
-}
 
 /// Returns whether a row group may have a row with values in all ranges.
 bool may_have(const ParquetFile& file, int row_group, const std::map<std::string, ParquetRange>& ranges) {
@@ -133,8 +78,9 @@ void check_size(const ParquetFile& file, int row_group, const std::vector<Parque
 
 /// Returns the bytes of a row group, or nothing if it has no row that is wanted. Throws DataError if it
 /// cannot be used.
-std::optional<int64_t> bytes_of(const ParquetFile& file, int row_group,
+std::optional<int64_t> bytes_of(const DatasetFile& of_dataset, int row_group,
                                 const ParquetDatasetOptions& options) {
+  const ParquetFile& file = of_dataset.file;
   if (!may_have(file, row_group, options.row_groups_with)) return std::nullopt;
   const int64_t bytes = file.decoded_bytes(row_group);
   if (bytes > options.memory_limit) throw too_large(file, row_group, bytes, options.memory_limit);
@@ -204,18 +150,20 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   ParquetState& state = *state_;
   const std::vector<std::string> paths = find_parquet_files(options.paths, options.store_attempts);
   if (paths.empty()) throw std::invalid_argument("[ParquetDataset] paths: expected a file, but got none");
-  state.files = open_files(paths, options, state.times);
+  state.files = open_dataset_files(paths, options, state.times);
   state.null_rules = text_of_null_rules(options);
-  for (const ParquetFile& file : state.files) state.paths.push_back(file.path());
+  for (const DatasetFile& opened : state.files) state.paths.push_back(opened.file.path());
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
   for (size_t i = 0; i < state.files.size(); ++i) {
-    const ParquetFile& file = state.files[i];
+    const ParquetFile& file = state.files[i].file;
     for (int group = 0; group < file.num_row_groups(); ++group) {
       if (file.num_rows(group) == 0) continue;
       std::optional<int64_t> bytes;
       try {
-        bytes = bytes_of(file, group, options);
+        bytes = bytes_of(state.files[i], group, options);
+      } catch (const ReadError&) {
+        throw;  // the rows may be there the next time
       } catch (const DataError& error) {
         if (!options.skips_unreadable) throw;
         ++state.skipped_groups;
@@ -241,9 +189,9 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
                                   : max_open_row_groups(options.memory_limit, largest);
   const auto decode = [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
     const ParquetState::Group& of = state.groups[group];
-    const ParquetFile& file = state.files[of.file];
-    auto values = file.read_row_group(of.row_group, order);
-    check_size(file, of.row_group, values, limit);
+    const DatasetFile& opened = state.files[of.file];
+    auto values = opened.read_row_group(of.row_group, order);
+    check_size(opened.file, of.row_group, values, limit);
     return values;
   };
   const int64_t idle = idle_bytes(options.memory_limit, sizes);
@@ -306,8 +254,8 @@ std::string ParquetDataset::identity() const {
     checksum.add(place, sizeof place);
   }
   checksum.add(state_->null_rules.data(), state_->null_rules.size());
-  for (const ParquetFile& file : state_->files) {
-    const std::string of_file = file.identity();
+  for (const DatasetFile& opened : state_->files) {
+    const std::string of_file = opened.file.identity();
     checksum.add(of_file.data(), of_file.size());
   }
   return "Parquet files of " + std::to_string(state_->firsts.back()) + " rows in " +
@@ -316,7 +264,7 @@ std::string ParquetDataset::identity() const {
 }
 
 const std::vector<ParquetColumn>& ParquetDataset::columns() const {
-  return state_->files.front().columns();
+  return state_->files.front().file.columns();
 }
 
 const std::vector<std::string>& ParquetDataset::paths() const {
@@ -327,7 +275,7 @@ ParquetPlace ParquetDataset::place_of(size_t index) const {
   check_indices({index}, state_->firsts.back(), "ParquetDataset");
   const size_t group = state_->group_of(index);
   const ParquetState::Group& of = state_->groups[group];
-  return {.path = state_->files[of.file].path(),
+  return {.path = state_->files[of.file].file.path(),
           .row_group = of.row_group,
           .row = static_cast<int64_t>(index - state_->firsts[group])};
 }

@@ -42,8 +42,9 @@ struct ParquetDatasetOptions {
   int64_t lanes = 0;
   /// The number of threads that decode row groups ahead. 0: as many as this process has cores, but at most 4.
   int threads = 0;
-  /// Leaves out row groups that cannot be read, and those that are larger than the memory limit. To find
-  /// damaged ones, all rows are read once at the start. Otherwise the first one is an error.
+  /// Leaves out row groups that are damaged, and those that are larger than the memory limit. To find
+  /// damaged ones, all rows are read once at the start. Otherwise the first one is an error. A file that
+  /// vanishes or changes, and a store that does not answer, are errors all the same.
   bool skips_unreadable = false;
   /// Receives a line for each row group that is left out.
   std::function<void(const std::string&)> on_message{};

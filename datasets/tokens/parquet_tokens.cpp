@@ -12,6 +12,7 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/files/internal/data_checksum.h"
+#include "lockstep/datasets/parquet/internal/dataset_files.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
 #include "lockstep/datasets/tensors/collated_dataset.h"
@@ -155,9 +156,10 @@ ParquetTokens::ParquetTokens(const ParquetTokensOptions& options)
   if (paths.empty()) throw std::invalid_argument("[ParquetTokens] paths: expected a file, but got none");
   std::vector<RowGroupCache::Group> sizes;
   int64_t largest = 1;
-  for (const std::string& path : paths) {
-    state.files.push_back(open_token_column(path, options));
-    const ParquetFile& file = state.files.back();
+  state.files =
+      open_parquet_files(paths, [&](const std::string& path) { return open_token_column(path, options); });
+  for (size_t i = 0; i < state.files.size(); ++i) {
+    const ParquetFile& file = state.files[i];
     state.paths.push_back(file.path());
     for (int group = 0; group < file.num_row_groups(); ++group) {
       const auto noted = file.num_values(group, 0);
@@ -168,7 +170,7 @@ ParquetTokens::ParquetTokens(const ParquetTokensOptions& options)
                         " tokens, as many as fit into the memory limit of " +
                         std::to_string(options.memory_limit) + " bytes, but got " + std::to_string(count) +
                         "; raise the limit, or write smaller row groups");
-      state.groups.push_back({.file = state.files.size() - 1, .row_group = group});
+      state.groups.push_back({.file = i, .row_group = group});
       state.firsts.push_back(state.firsts.back() + static_cast<uint64_t>(count));
       largest = std::max(largest, count * static_cast<int64_t>(c10::elementSize(state.type)));
     }

@@ -16,6 +16,7 @@
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/parquet/parquet_dataset.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
 #include "lockstep/datasets/text/open_tokenizer.h"
 #include "lockstep/runtime/base/internal/number_text.h"
 
@@ -93,6 +94,8 @@ std::optional<TokenColumn> token_column(const std::vector<std::string>& places, 
   for (const char* name : {"input_ids", "tokens", "text"}) {
     try {
       return column_named(name);
+    } catch (const ReadError&) {
+      throw;  // it does not say that there is no such column
     } catch (const DataError& error) {
       problem = error.what();
     }

@@ -37,24 +37,6 @@ std::string TokenDataset::identity() const {
                   range_.count, " from ", range_.begin, " on");
 }
 
-ParquetSequences::ParquetSequences(const TokenDataset& dataset) : TokenDataset(dataset) {
-  parquet();
-}
-
-std::vector<size_t> ParquetSequences::chunk_sizes() const {
-  std::vector<size_t> sizes = parquet().chunk_sizes();
-  const size_t end_of_range = range_.begin + range_.count;
-  size_t begin = 0;  // of the chunk
-  for (size_t& size : sizes) {
-    const size_t end = begin + size;
-    const size_t from = std::max(begin, range_.begin);
-    const size_t to = std::min(end, end_of_range);
-    size = to > from ? to - from : 0;
-    begin = end;
-  }
-  return sizes;
-}
-
 DistributedDataset<Example> distribute(const Strategy& strategy, const TokenDataset& dataset,
                                        const DistributeOptions& options) {
   if (std::holds_alternative<ParquetTokens>(dataset.source()))

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/apps/shared/chunked_range.h"
 #include "lockstep/datasets/tokens/generated_text.h"
 #include "lockstep/datasets/tokens/parquet_tokens.h"
 #include "lockstep/datasets/tokens/token_files.h"
@@ -40,29 +41,16 @@ class TokenDataset {
 
   int64_t num_sequences() const { return static_cast<int64_t>(range_.count); }
   const Source& source() const { return source_; }
+  /// Returns the place of the first sequence in the source.
+  size_t first() const { return range_.begin; }
 
- protected:
+ private:
   Source source_;
   SequenceRange range_;
 };
 
 /// Some sequences of Parquet files, as a ChunkedDataset.
-class ParquetSequences : public TokenDataset {
- public:
-  /// Throws std::bad_variant_access unless the sequences are of Parquet files.
-  explicit ParquetSequences(const TokenDataset& dataset);
-
-  /// Chunks before and after the range have size 0.
-  std::vector<size_t> chunk_sizes() const;
-  size_t max_open_chunks() const { return parquet().max_open_chunks(); }
-  void prefetch_chunks(const std::vector<size_t>& chunks,
-                       const ParquetDataset::OrderWithin& order_within = {}) const {
-    parquet().prefetch_chunks(chunks, order_within);
-  }
-
- private:
-  const ParquetTokens& parquet() const { return std::get<ParquetTokens>(source_); }
-};
+using ParquetSequences = ChunkedRange<TokenDataset, ParquetTokens>;
 
 /// Distributes the sequences, those of Parquet files in chunks.
 DistributedDataset<Example> distribute(const Strategy& strategy, const TokenDataset& dataset,

@@ -15,7 +15,9 @@
 #include "lockstep/datasets/images/internal/class_folder.h"
 #include "lockstep/datasets/images/internal/image_names.h"
 #include "lockstep/datasets/images/mnist.h"
+#include "lockstep/datasets/parquet/internal/find_parquet_files.h"
 #include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
 #include "lockstep/runtime/base/internal/closest_name.h"
 
 namespace lockstep::apps {
@@ -78,6 +80,42 @@ std::optional<FoundData> parquet_in(const std::string& folder) {
   return FoundData{DataKind::kParquet, place_of_files_in(folder, names)};
 }
 
+/// Returns the names of the files of a store's folder; none if there is no such folder.
+std::vector<std::string> names_in_store(const std::string& uri) {
+  std::vector<std::string> names;
+  try {
+    for (const std::string& file : find_parquet_files({uri}))
+      names.push_back(fs::path(parse_uri(file).path).filename().string());
+  } catch (const ReadError&) {
+    throw;  // it does not say what there is
+  } catch (const DataError&) {
+    return {};
+  }
+  return names;
+}
+
+/// Returns the Parquet files of a store, those to train and to test on by the same rule as in a local folder.
+FoundData parquet_in_store(const std::string& path) {
+  const DataUri uri = parse_uri(path);
+  const FoundData all{DataKind::kParquet, path};
+  if (is_parquet_name(uri.path) || uri.path.find_first_of("*[") != std::string::npos) return all;
+  const std::string folder = uri.path.substr(0, uri.path.find_last_not_of('/') + 1) + "/";
+  const auto names = names_in_store(path);
+  const auto is_there = [&](const std::string& part) {
+    if (names.empty()) return !names_in_store(uri.with_path(folder + part)).empty();
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.starts_with(part) && name.ends_with(".parquet");
+    });
+  };
+  const auto place_of = [&](const std::string& part) {
+    return uri.with_path(folder + part + (names.empty() ? "" : "*.parquet"));
+  };
+  if (!is_there("train")) return all;
+  for (const std::string part : {"test", "validation"})
+    if (is_there(part)) return {DataKind::kParquet, place_of("train"), place_of(part)};
+  return all;
+}
+
 /// Whether there is a folder, an archive, or a path inside one.
 bool is_listable(const std::string& path) {
   std::error_code ignored;
@@ -106,6 +144,7 @@ std::optional<std::string> folder_with_train(const std::string& path) {
 /// Returns the data at a path, if there is some. Throws DataError for a damaged archive.
 std::optional<FoundData> find_data(const std::string& path) {
   std::error_code ignored;
+  if (is_uri(without_file_scheme(path))) return parquet_in_store(path);
   if (is_uri(path) || is_parquet_name(path)) return FoundData{DataKind::kParquet, path};
   if (fs::is_directory(path, ignored))
     if (auto parquet = parquet_in(path)) return parquet;

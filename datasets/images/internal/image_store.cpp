@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "lockstep/datasets/files/data_error.h"
+#include "lockstep/datasets/files/internal/parallel_blocks.h"
 #include "lockstep/datasets/images/internal/decode_file.h"
-#include "lockstep/datasets/images/internal/parallel_blocks.h"
 
 namespace lockstep {
 namespace {

@@ -28,6 +28,8 @@
 #include "lockstep/datasets/parquet/internal/recycling_pool.h"
 #include "lockstep/datasets/parquet/internal/row_gatherer.h"
 #include "lockstep/datasets/stores/internal/arrow_source.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
+#include "lockstep/datasets/stores/internal/watched_file.h"
 
 namespace lockstep {
 
@@ -112,12 +114,14 @@ class ArrowRows : public ParquetRows {
       (are_numbers ? numbers : others).push_back(i);
     }
     std::vector<ParquetValues> values(columns_.size());
-    const File file = source_->open();  // once, as that is a request to a store
-    if (!numbers.empty()) {
-      const auto unknown = read_numbers(file, *group, row_group, numbers, order, values);
-      others.insert(others.end(), unknown.begin(), unknown.end());
-    }
-    if (!others.empty()) read_others(file, row_group, others, order, values);
+    const auto file = source_->open();  // once, as that is a request to a store
+    telling_read_errors(*file, [&] {
+      if (!numbers.empty()) {
+        const auto unknown = read_numbers(file, *group, row_group, numbers, order, values);
+        others.insert(others.end(), unknown.begin(), unknown.end());
+      }
+      if (!others.empty()) read_others(file, row_group, others, order, values);
+    });
     return values;
   }
 
@@ -255,8 +259,21 @@ class ArrowRows : public ParquetRows {
     return chunks;
   }
 
+  /// Returns `function()`, which reads from the file: it fails in the same way if bytes are damaged and if
+  /// they do not come.
+  template <typename Function>
+  static std::invoke_result_t<Function> telling_read_errors(const WatchedFile& file, Function function) {
+    try {
+      return function();
+    } catch (const DataError& error) {
+      if (file.has_failed()) throw ReadError(error.what());
+      throw;
+    }
+  }
+
   Reader open() {
-    Reader reader = reader_of(source_->open(), path());
+    const auto file = source_->open();
+    Reader reader = telling_read_errors(*file, [&] { return reader_of(file, path()); });
     metadata_ = reader->parquet_reader()->metadata();
     is_always_compressed_ =
         metadata_->writer_version().VersionLt(parquet::ApplicationVersion::PARQUET_CPP_10353_FIXED_VERSION());

@@ -12,34 +12,68 @@
 #include "lockstep/datasets/files/internal/open_file.h"
 #include "lockstep/datasets/stores/internal/arrow_store.h"
 #include "lockstep/datasets/stores/internal/data_uri.h"
-#include "lockstep/datasets/stores/internal/timed_file.h"
+#include "lockstep/datasets/stores/internal/open_file_pool.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
 
 namespace lockstep {
 
 namespace {
 
 [[noreturn]] void throw_changed(const std::string& name) {
-  throw DataError(name + ": the file has changed since it was opened");
+  throw ReadError(name + ": the file has changed since it was opened");
+}
+
+/// Returns `function()`, whose errors are all of the system.
+template <typename Fn>
+auto with_read_errors(Fn function) {
+  try {
+    return function();
+  } catch (const DataError& error) {
+    throw ReadError(error.what());
+  }
+}
+
+OpenFilePool& open_files() {
+  static OpenFilePool pool(kMostOpenFiles);
+  return pool;
 }
 
 class LocalSource : public ArrowSource {
  public:
-  explicit LocalSource(const std::string& path) : file_(path), version_(file_.version()) {}
+  LocalSource(std::string path, std::shared_ptr<ReadTimes> times)
+      : ArrowSource(std::move(times)),
+        path_(std::move(path)),
+        version_(with_read_errors([this] { return opened()->version(); })) {}
+  ~LocalSource() override { open_files().drop(kept_.lock()); }
+  LocalSource(const LocalSource&) = delete;
+  LocalSource& operator=(const LocalSource&) = delete;
 
-  const std::string& name() const override { return file_.path(); }
+  const std::string& name() const override { return path_; }
   int64_t size() const override { return static_cast<int64_t>(version_.size); }
   bool is_stored() const override { return false; }
   std::string explained(const std::string& reason) const override { return reason; }
 
-  std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
-    if (file_.version() != version_) throw_changed(name());
-    auto opened = arrow::io::ReadableFile::Open(file_.duplicate());
-    if (!opened.ok()) throw DataError(name() + ": " + opened.status().message());
-    return std::move(opened).ValueUnsafe();
+ private:
+  std::shared_ptr<arrow::io::RandomAccessFile> open_file() const override {
+    return with_read_errors([&] {
+      const OpenFilePool::File file = opened();
+      if (file->version() != version_) throw_changed(path_);
+      auto of_reader = arrow::io::ReadableFile::Open(file->duplicate());
+      if (!of_reader.ok()) throw ReadError(path_ + ": " + of_reader.status().message());
+      return std::move(of_reader).ValueUnsafe();
+    });
   }
 
- private:
-  OpenFile file_;
+  OpenFilePool::File opened() const {
+    const std::scoped_lock lock(mutex_);
+    OpenFilePool::File file = kept_.lock();
+    if (!file) kept_ = file = std::make_shared<const OpenFile>(path_);
+    return open_files().used(std::move(file));
+  }
+
+  std::string path_;
+  mutable std::mutex mutex_;
+  mutable std::weak_ptr<const OpenFile> kept_;  // by open_files(), or by a reader; guarded by mutex_
   FileVersion version_;
 };
 
@@ -54,8 +88,11 @@ struct ObjectVersion {
 
 class StoredSource : public ArrowSource {
  public:
-  StoredSource(const DataUri& uri, int attempts)
-      : store_(uri, attempts), name_(uri.name()), file_(store_.file_of(uri.path)) {
+  StoredSource(const DataUri& uri, int attempts, std::shared_ptr<ReadTimes> times)
+      : ArrowSource(std::move(times)),
+        store_(uri, attempts),
+        name_(uri.name()),
+        file_(store_.file_of(uri.path)) {
     first_ = open_any();
     version_ = version_of(*first_);
   }
@@ -65,7 +102,8 @@ class StoredSource : public ArrowSource {
   bool is_stored() const override { return true; }
   std::string explained(const std::string& reason) const override { return store_.explained(reason); }
 
-  std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
+ private:
+  std::shared_ptr<arrow::io::RandomAccessFile> open_file() const override {
     {
       const std::scoped_lock lock(mutex_);
       if (first_) return std::exchange(first_, nullptr);
@@ -75,7 +113,6 @@ class StoredSource : public ArrowSource {
     return opened;
   }
 
- private:
   template <typename T>
   T value_or_throw(arrow::Result<T> result) const {
     return store_.value_or_throw(name_, std::move(result));
@@ -104,7 +141,7 @@ class StoredSource : public ArrowSource {
   mutable std::shared_ptr<arrow::io::RandomAccessFile> first_;  // for the first reader: opening is a request
 };
 
-/// Returns `function()`, whose time is the store's, as that of timed_file() is.
+/// Returns `function()`, whose time is the store's, as that of reads is.
 template <typename Fn>
 auto timed_store(ReadTimes& times, Fn function) {
   const auto begin = std::chrono::steady_clock::now();
@@ -115,35 +152,25 @@ auto timed_store(ReadTimes& times, Fn function) {
   return value;
 }
 
-class TimedSource : public ArrowSource {
- public:
-  TimedSource(std::unique_ptr<const ArrowSource> source, std::shared_ptr<ReadTimes> times)
-      : source_(std::move(source)), times_(std::move(times)) {}
-
-  const std::string& name() const override { return source_->name(); }
-  int64_t size() const override { return source_->size(); }
-  bool is_stored() const override { return source_->is_stored(); }
-  std::string explained(const std::string& reason) const override { return source_->explained(reason); }
-  std::shared_ptr<arrow::io::RandomAccessFile> open() const override {
-    return timed_file(timed_store(*times_, [&] { return source_->open(); }), times_);
-  }
-
- private:
-  std::unique_ptr<const ArrowSource> source_;
-  std::shared_ptr<ReadTimes> times_;
-};
+std::unique_ptr<const ArrowSource> source_of(const std::string& path, int store_attempts,
+                                             std::shared_ptr<ReadTimes> times) {
+  const std::string local = without_file_scheme(path);
+  if (is_uri(local))
+    return std::make_unique<const StoredSource>(parse_uri(local), store_attempts, std::move(times));
+  return std::make_unique<const LocalSource>(local, std::move(times));
+}
 
 }  // namespace
 
+std::shared_ptr<WatchedFile> ArrowSource::open() const {
+  const auto open = [&] { return open_file(); };
+  return std::make_shared<WatchedFile>(times_ ? timed_store(*times_, open) : open(), size(), times_);
+}
+
 std::unique_ptr<const ArrowSource> open_source(const std::string& path, int store_attempts,
                                                std::shared_ptr<ReadTimes> times) {
-  if (times) {
-    auto source = timed_store(*times, [&] { return open_source(path, store_attempts); });
-    return std::make_unique<const TimedSource>(std::move(source), std::move(times));
-  }
-  const std::string local = without_file_scheme(path);
-  if (is_uri(local)) return std::make_unique<const StoredSource>(parse_uri(local), store_attempts);
-  return std::make_unique<const LocalSource>(local);
+  const auto open = [&] { return source_of(path, store_attempts, times); };
+  return times ? timed_store(*times, open) : open();
 }
 
 }  // namespace lockstep

@@ -24,7 +24,10 @@ class LimitedRetry : public arrow::fs::S3RetryStrategy {
   explicit LimitedRetry(int attempts) : attempts_(attempts) {}
 
   bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted_retries) override {
-    return error.should_retry && attempted_retries + 1 < attempts_;
+    // The client keeps an answer where the bytes go that were asked for, and fails so if an answer that says
+    // why there are none is longer. That the store is busy is then not seen.
+    const bool is_unknown = error.message.find("Failed to flush response stream") != std::string::npos;
+    return (error.should_retry || is_unknown) && attempted_retries + 1 < attempts_;
   }
 
   int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&, int64_t attempted_retries) override {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/stores/internal/data_uri.h"
+#include "lockstep/datasets/stores/internal/read_error.h"
 
 namespace lockstep {
 
@@ -30,7 +30,7 @@ class ArrowStore {
 
   template <typename T>
   T value_or_throw(const std::string& place, arrow::Result<T> result) const {
-    if (!result.ok()) throw DataError(place + ": " + explained(result.status().message()));
+    if (!result.ok()) throw ReadError(place + ": " + explained(result.status().message()));
     return std::move(result).ValueUnsafe();
   }
 

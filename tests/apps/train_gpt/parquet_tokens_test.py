@@ -3,60 +3,12 @@
 
 import array
 import json
-import os
-import pathlib
-import random
-import subprocess
-import tempfile
 import unittest
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-PROGRAM = pathlib.Path(os.environ["TRAIN_GPT"])
-TRAINING = ["--threads", 1, "--precision", "float64", "--learning-rate-schedule", "constant", "--layers", 1, "--hidden", 16,
-            "--heads", 2, "--sequence-length", 16, "--sample-tokens", 0, "--warmup-steps", 1]
-TOKENS = ["--vocabulary-size", 50]
+from parquet_tokens_case import TOKENS, ParquetTokensCase, documents
 
 
-def documents(seed, count):
-    """Returns lists of tokens, of which some are empty, and each is near the one before it."""
-    draw = random.Random(seed)
-    lists = []
-    for _ in range(count):
-        token = draw.randrange(50)
-        lists.append([token := (token + draw.randrange(3)) % 50 for _ in range(draw.randrange(40))])
-    return lists
-
-
-class ParquetTokensTest(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-
-    def write(self, name, column, values, **options):
-        (self.folder / name).parent.mkdir(exist_ok=True)
-        pq.write_table(pa.table({"id": range(len(values)), column: values}), self.folder / name, row_group_size=10, **options)
-
-    def train(self, *arguments, code=0, workers=0):
-        command = [PROGRAM.parent / "lockstep_launch_local", str(workers), PROGRAM] if workers else [PROGRAM]
-        recording = ["--log-every", 1] if "--run-dir" in arguments else []
-        process = subprocess.run([*command, *map(str, [*TRAINING, *arguments, *recording])], capture_output=True, text=True, timeout=300,
-                                 cwd=self.folder, check=False)
-        self.assertEqual(process.returncode, code, process.stdout + process.stderr)
-        return process
-
-    def losses(self, run, kind):
-        text = (self.folder / run / "metrics.jsonl").read_text(encoding="utf-8")
-        return [line["loss" if kind == "step" else "validation_loss"] for line in map(json.loads, text.splitlines())
-                if line["kind"] == kind]
-
-    def expect_equal(self, losses, expected, count):
-        self.assertEqual(len(expected), count)
-        for loss, other in zip(expected, losses, strict=True):
-            self.assertAlmostEqual(loss, other, delta=1e-9 * abs(loss))
-
+class ParquetTokensTest(ParquetTokensCase):
     def test_a_training_on_whole_batches_is_that_on_a_file_of_the_same_tokens(self):
         lists = documents(1, 90)
         (self.folder / "tokens.bin").write_bytes(array.array("H", sum(lists, [])).tobytes())
@@ -88,6 +40,17 @@ class ParquetTokensTest(unittest.TestCase):
             self.train(*work, "--steps", steps, "--run-dir", run, "--backup-dir", "backup", "--replicas", 2)
         steps = [loss for run in ("begun", "continued", "ended") for loss in self.losses(run, "step")]
         self.expect_equal(steps, self.losses("whole", "step"), 25)
+
+    def test_another_memory_is_refused_if_the_rest_of_the_sequences_would_come_in_another_order(self):
+        for i in range(3):
+            self.write(f"lists/{i}.parquet", "tokens", documents(i, 50))
+        work = ["--data", "lists", *TOKENS, "--global-batch-size", 16, "--test-every", 5]
+        self.train(*work, "--parquet-memory", "4KiB", "--steps", 15, "--run-dir", "whole")
+        self.train(*work, "--parquet-memory", "4KiB", "--steps", 5, "--run-dir", "begun", "--backup-dir", "backup")
+        error = self.train(*work, "--parquet-memory", "1MiB", "--steps", 15, "--backup-dir", "backup", code=4).stderr
+        self.assertRegex(error, "parquet-memory 4KiB -> 1MiB(.|\n)*expected to resume within an epoch of .* in 2 lanes, but got .* in 15 lanes")
+        self.train(*work, "--parquet-memory", "4097", "--steps", 15, "--run-dir", "ended", "--backup-dir", "backup")
+        self.expect_equal(self.losses("begun", "step") + self.losses("ended", "step"), self.losses("whole", "step"), 15)
 
     def test_two_workers_train_as_one(self):
         self.write("lists/a.parquet", "input_ids", documents(1, 120))

@@ -19,7 +19,8 @@ from edited_parquet import BINARY, EditedFile, struct_bytes
 # Numbers of fields in parquet.thrift.
 NUM_ROWS, CREATED_BY, GROUP_NUM_ROWS = 3, 6, 3
 ENCODINGS, UNCOMPRESSED, COMPRESSED, DATA_OFFSET, DICTIONARY_OFFSET = 2, 6, 7, 9, 11
-PAGE_COMPRESSED_SIZE, PAGE_V2, LEVELS_SIZE = 3, 8, 5
+PAGE_UNCOMPRESSED_SIZE, PAGE_COMPRESSED_SIZE, PAGE_V1, PAGE_V2, LEVELS_SIZE = 2, 3, 5, 8, 5
+LEVELS_ENCODING = 3
 BIT_PACKED = 4
 
 
@@ -91,6 +92,28 @@ class EditedParquetTest(unittest.TestCase):
         file.chunk[ENCODINGS][1][1].append(BIT_PACKED)
         file.save()
         self.assertEqual(self.read(fill=-1), [-1 if x is None else x for x in values])
+
+    def test_levels_of_old_writers_may_be_packed_into_bits(self):
+        # Each byte reads the same from both ends: the specification begins with the highest bit, and Arrow with the lowest.
+        packed = bytes([0x81, 0xff, 0x18, 0x00, 0xa5, 0xc3, 0x7e, 0x24] * 5)
+        for kind in (pa.int32(), pa.int64(), pa.float32(), pa.float64()):
+            with self.subTest(kind=kind):
+                values = [i if packed[i // 8] >> i % 8 & 1 else None for i in range(8 * len(packed))]
+                file = self.write(pa.array(values, kind), compression="none", use_dictionary=False)
+                offset = file.chunk[DATA_OFFSET][1]
+                header, begin = file.page(offset)
+                content = file.body[begin:begin + header[PAGE_COMPRESSED_SIZE][1]]
+                content = packed + content[4 + int.from_bytes(content[:4], "little"):]  # without levels in runs, and their size
+                header[PAGE_V1][1][LEVELS_ENCODING][1] = BIT_PACKED
+                header[PAGE_UNCOMPRESSED_SIZE][1] = header[PAGE_COMPRESSED_SIZE][1] = len(content)
+                page = struct_bytes(header) + content
+                file.body = file.body[:offset] + page
+                file.chunk[UNCOMPRESSED][1] = file.chunk[COMPRESSED][1] = len(page)
+                file.chunk[ENCODINGS][1][1].append(BIT_PACKED)
+                file.save()
+                self.assertEqual(pq.read_table(self.path)["a"].to_pylist(), values)
+                self.assertEqual(self.read(fill=-1), [-1 if x is None else x for x in values])
+                self.expect_error("row group 0: column 'a'", f"got {values.count(None)};")
 
     def test_nulls_of_all_pages_are_counted(self):
         self.write(pa.array([None, 1] * 5000, pa.int64()), use_dictionary=False, data_page_size=1000)

@@ -4,12 +4,15 @@
 // --wait prints an empty line when the file is open and after each row group, and reads a byte of the
 // standard input before each. Exits with 3 on a DataError and with 2 on a bad argument, whose message goes to
 // stderr. print_parquet --find <place>... prints a line for each file that the places name.
+// print_parquet --dataset <column, or * for all> <attempts> <place>... reads all rows of a data set, leaves
+// out damaged row groups, and prints the first column's numbers and the lines about what was left out.
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -17,6 +20,7 @@
 
 #include "lockstep/datasets/files/data_error.h"
 #include "lockstep/datasets/parquet/internal/find_parquet_files.h"
+#include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/parquet/parquet_file.h"
 
 namespace lockstep {
@@ -124,8 +128,31 @@ int print_files(const std::vector<std::string>& places) {
   }
 }
 
+int print_dataset(const std::string& column, int attempts, const std::vector<std::string>& places) {
+  try {
+    std::vector<std::string> left_out;
+    const ParquetDataset dataset(
+        {.paths = places,
+         .columns = column == "*" ? std::vector<std::string>() : std::vector<std::string>{column},
+         .store_attempts = attempts,
+         .skips_unreadable = true,
+         .on_message = [&](const std::string& line) { left_out.push_back(line); }});
+    std::vector<size_t> all(*dataset.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    print_numbers(dataset.get_batch(all).columns.front().values);
+    std::cout << '\n';
+    for (const std::string& line : left_out) std::cout << line << '\n';
+    return 0;
+  } catch (const DataError& error) {
+    std::cerr << error.what() << '\n';
+    return 3;
+  }
+}
+
 int print_all(int argc, char** argv) {
   if (argc > 1 && argv[1] == std::string("--find")) return print_files({argv + 2, argv + argc});
+  if (argc > 4 && argv[1] == std::string("--dataset"))
+    return print_dataset(argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
   if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
   ParquetFileOptions options{.path = argv[1]};
   bool waits = false;

@@ -11,7 +11,7 @@
 
 #include "lockstep/datasets/parquet/parquet_dataset.h"
 #include "lockstep/datasets/parquet/parquet_writer.h"
-#include "lockstep/datasets/stores/internal/timed_file.h"
+#include "lockstep/datasets/stores/internal/watched_file.h"
 #include "lockstep/tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -79,10 +79,10 @@ class SlowFile : public arrow::io::RandomAccessFile {
   }
 };
 
-TEST(TimedFiles, AddTheirTimeToTheStoresAndTakeItFromDecoding) {
+TEST(WatchedFiles, AddTheirTimeToTheStoresAndTakeItFromDecoding) {
   const auto times = std::make_shared<ReadTimes>();
   {
-    const auto file = timed_file(std::make_shared<SlowFile>(), times);
+    const auto file = std::make_shared<WatchedFile>(std::make_shared<SlowFile>(), 1000, times);
     EXPECT_EQ(file->ReadAt(0, 100, nullptr).ValueOrDie(), 50);
     EXPECT_EQ(file->Read(20, nullptr).ValueOrDie(), 10);
     EXPECT_FALSE(file->Read(20).ok());
@@ -92,11 +92,11 @@ TEST(TimedFiles, AddTheirTimeToTheStoresAndTakeItFromDecoding) {
   EXPECT_EQ(times->seconds(ReadPart::kDecode), -times->seconds(ReadPart::kStore));
 }
 
-TEST(TimedFiles, CountReadsAtTheSameTimeOnce) {
+TEST(WatchedFiles, CountReadsAtTheSameTimeOnce) {
   const auto times = std::make_shared<ReadTimes>();
   const auto begin = std::chrono::steady_clock::now();
   {
-    const auto file = timed_file(std::make_shared<SlowFile>(), times);
+    const auto file = std::make_shared<WatchedFile>(std::make_shared<SlowFile>(), 1000, times);
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; ++i) threads.emplace_back([&] { EXPECT_TRUE(file->ReadAt(0, 2, nullptr).ok()); });
     for (auto& thread : threads) thread.join();
@@ -104,6 +104,22 @@ TEST(TimedFiles, CountReadsAtTheSameTimeOnce) {
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(times->store_bytes(), 8);
   EXPECT_LE(times->seconds(ReadPart::kStore), passed.count());
+}
+
+TEST(WatchedFiles, RememberReadsThatFailed) {
+  constexpr int64_t kSize = 50;  // of which SlowFile returns half of what is asked for
+  const auto has_failed = [&](const auto& read) {
+    const auto file = std::make_shared<WatchedFile>(std::make_shared<SlowFile>(), kSize, nullptr);
+    read(*file);
+    return file->has_failed();
+  };
+  EXPECT_FALSE(has_failed([](WatchedFile&) {}));
+  EXPECT_FALSE(has_failed([](WatchedFile& file) { EXPECT_EQ(file.Read(20, nullptr).ValueOrDie(), 10); }));
+  EXPECT_TRUE(has_failed([](WatchedFile& file) { EXPECT_FALSE(file.Read(20).ok()); }));
+  // Fewer bytes than there are, which is no failure at the end.
+  EXPECT_TRUE(has_failed([](WatchedFile& file) { EXPECT_TRUE(file.ReadAt(0, 2, nullptr).ok()); }));
+  EXPECT_FALSE(has_failed([](WatchedFile& file) { EXPECT_TRUE(file.ReadAt(49, 2, nullptr).ok()); }));
+  EXPECT_FALSE(has_failed([](WatchedFile& file) { EXPECT_TRUE(file.ReadAt(60, 2, nullptr).ok()); }));
 }
 
 }  // namespace

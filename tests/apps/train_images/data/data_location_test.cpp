@@ -130,7 +130,7 @@ TEST(DataLocation, OfParquetFilesIsAUriAPatternOrAFolderOfThem) {
     return (std::filesystem::path(folder.path()) / name).string();
   };
   const std::vector<std::vector<std::string>> cases{
-      {"s3://bucket/images", "s3://bucket/images", ""},
+      {"s3://bucket/images/*.parquet", "s3://bucket/images/*.parquet", ""},
       {"there/*.parquet", "there/*.parquet", ""},
       {in("all"), in("all/*.parquet"), ""},
       {in("named"), in("named/train*.parquet"), in("named/validation*.parquet")},

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/images/internal/parallel_blocks.h"
+#include "lockstep/datasets/files/internal/parallel_blocks.h"
 
 #include <algorithm>
 #include <atomic>
