@@ -16,15 +16,18 @@ struct RgbScale {
   ChannelScale red, green, blue;
 };
 
-/// Change the brightness, contrast, saturation and hue of one image in place, in this order, compiled for one
-/// kind of processor. All kinds give the same bits.
+/// Change the brightness, contrast, saturation and hue of one image, in this order, compiled for one kind of
+/// processor. All kinds give the same bits. Results may be written to where the image is.
 struct ColourKernels {
   /// The three values of a pixel lie side by side.
-  void (*interleaved)(const ImageChange& change, const RgbScale& scale, float* values, int64_t pixels);
+  void (*interleaved)(const ImageChange& change, const RgbScale& scale, const float* from, float* to,
+                      int64_t pixels);
   /// All red values come first, and all blue ones last.
-  void (*planar)(const ImageChange& change, const RgbScale& scale, float* values, int64_t pixels);
+  void (*planar)(const ImageChange& change, const RgbScale& scale, const float* from, float* to,
+                 int64_t pixels);
   /// Brightness and contrast of an image with one channel.
-  void (*grey)(const ImageChange& change, const ChannelScale& scale, float* values, int64_t pixels);
+  void (*grey)(const ImageChange& change, const ChannelScale& scale, const float* from, float* to,
+               int64_t pixels);
 };
 
 /// Returns the kernels for the processor that runs this.

@@ -181,33 +181,35 @@ void turn_hue(float turn, int64_t count, Block& block) {
 }
 
 template <bool kInterleaved>
-void change_rgb(const ImageChange& change, const RgbScale& scale, float* values, int64_t pixels) {
-  const float mean = change.contrast == 1 ? 0 : mean_grey<kInterleaved>(change, scale, values, pixels);
+void change_rgb(const ImageChange& change, const RgbScale& scale, const float* from, float* to,
+                int64_t pixels) {
+  const float mean = change.contrast == 1 ? 0 : mean_grey<kInterleaved>(change, scale, from, pixels);
   Block block;
   for (int64_t begin = 0; begin < pixels; begin += kBlock) {
     const int64_t count = pixels - begin < kBlock ? pixels - begin : kBlock;
-    read<kInterleaved>(values, pixels, begin, count, block);
+    read<kInterleaved>(from, pixels, begin, count, block);
     brighten(scale, change.brightness, count, block);
     blend(change, mean, count, block);
     if (change.hue != 0) turn_hue(change.hue, count, block);
     normalise(scale, count, block);
-    write<kInterleaved>(block, values, pixels, begin, count);
+    write<kInterleaved>(block, to, pixels, begin, count);
   }
 }
 
-void change_grey(const ImageChange& change, const ChannelScale& scale, float* values, int64_t pixels) {
+void change_grey(const ImageChange& change, const ChannelScale& scale, const float* from, float* to,
+                 int64_t pixels) {
   const ChannelScale of = scale;
   const float brightness = change.brightness, contrast = change.contrast;
   Doubles sums{};
   alignas(64) float block[kBlock];
   for (int64_t begin = 0; begin < pixels && contrast != 1; begin += kBlock) {
     const int64_t count = pixels - begin < kBlock ? pixels - begin : kBlock;
-    for (int64_t i = 0; i < count; ++i) block[i] = brightened(values[begin + i], of, brightness);
+    for (int64_t i = 0; i < count; ++i) block[i] = brightened(from[begin + i], of, brightness);
     add_up(block, count, sums);
   }
-  const float of_mean = (1 - contrast) * mean_of(sums, pixels);
+  const float of_mean = contrast == 1 ? 0 : (1 - contrast) * mean_of(sums, pixels);
   for (int64_t i = 0; i < pixels; ++i)
-    values[i] = normalised(within(contrast * brightened(values[i], of, brightness) + of_mean), of);
+    to[i] = normalised(within(contrast * brightened(from[i], of, brightness) + of_mean), of);
 }
 
 constexpr ColourKernels kColourKernels{

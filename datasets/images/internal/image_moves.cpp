@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 namespace lockstep {
 namespace {
@@ -132,29 +134,69 @@ void find(const ImageMove& move, const ImageChange& change, int64_t y, int64_t b
   }
 }
 
+/// Pixels from `begin` to before `end`.
+struct Range {
+  int64_t begin, end;
+};
+
+/// Returns those of `count` pixels whose four pixels all lie inside the image. They are neighbours, as they
+/// are on a line.
+Range inside_pixels(const Crop& crop, const Sources& sources, int64_t count) {
+  const auto is_inside = [&](int64_t i) {
+    return sources.row[i] >= crop.top && sources.row[i] + 1 < crop.bottom && sources.column[i] >= crop.left &&
+           sources.column[i] + 1 < crop.right;
+  };
+  Range inside{0, count};
+  while (inside.begin < count && !is_inside(inside.begin)) ++inside.begin;
+  while (inside.end > inside.begin && !is_inside(inside.end - 1)) --inside.end;
+  return inside;
+}
+
+/// The upper left, upper right, lower left and lower right pixel that a pixel of the result is a mean of.
+struct Corners {
+  const float *a, *b, *c, *d;
+};
+
+/// Calls `use(i, corners, whether a value follows each of them in memory)` for each pixel of the result.
+template <typename Use>
+void for_each_corners(const Plane& plane, const Crop& crop, const Sources& sources, int64_t count,
+                      const Use& use) {
+  const auto pixel_at = [&](int64_t y, int64_t x) {
+    const bool is_inside = y >= crop.top && y < crop.bottom && x >= crop.left && x < crop.right;
+    return is_inside ? plane.image + (crop.first + y * crop.stride + x * crop.step) : plane.black;
+  };
+  const auto at_edge = [&](int64_t i) {
+    const int64_t row = sources.row[i], column = sources.column[i];
+    const Corners corners{pixel_at(row, column), pixel_at(row, column + 1), pixel_at(row + 1, column),
+                          pixel_at(row + 1, column + 1)};
+    use(i, corners, std::false_type());
+  };
+  const Range inside = inside_pixels(crop, sources, count);
+  const float* const last = plane.image + (plane.height * crop.stride - std::abs(crop.step));
+  const int64_t to_last = crop.stride + std::max<int64_t>(crop.step, 0);
+  for (int64_t i = 0; i < inside.begin; ++i) at_edge(i);
+  for (int64_t i = inside.begin; i < inside.end; ++i) {
+    const float* a =
+        plane.image + (crop.first + sources.row[i] * crop.stride + sources.column[i] * crop.step);
+    if (a + to_last == last) {
+      at_edge(i);
+    } else {
+      use(i, Corners{a, a + crop.step, a + crop.stride, a + (crop.stride + crop.step)}, std::true_type());
+    }
+  }
+  for (int64_t i = inside.end; i < count; ++i) at_edge(i);
+}
+
 /// Interpolates `count` pixels of one channel.
 void interpolate_values(const Plane& plane, const Crop& crop, const Sources& sources, int64_t count,
                         float* __restrict to) {
   alignas(64) float corners[4][kBlock];
-  const auto value_at = [&](int64_t y, int64_t x) {
-    const bool is_inside = y >= crop.top && y < crop.bottom && x >= crop.left && x < crop.right;
-    return is_inside ? plane.image[crop.first + y * crop.stride + x * crop.step] : *plane.black;
-  };
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t row = sources.row[i], column = sources.column[i];
-    if (row >= crop.top && row + 1 < crop.bottom && column >= crop.left && column + 1 < crop.right) {
-      const float* corner = plane.image + (crop.first + row * crop.stride + column * crop.step);
-      corners[0][i] = corner[0];
-      corners[1][i] = corner[crop.step];
-      corners[2][i] = corner[crop.stride];
-      corners[3][i] = corner[crop.stride + crop.step];
-    } else {
-      corners[0][i] = value_at(row, column);
-      corners[1][i] = value_at(row, column + 1);
-      corners[2][i] = value_at(row + 1, column);
-      corners[3][i] = value_at(row + 1, column + 1);
-    }
-  }
+  for_each_corners(plane, crop, sources, count, [&](int64_t i, const Corners& of, auto) {
+    corners[0][i] = *of.a;
+    corners[1][i] = *of.b;
+    corners[2][i] = *of.c;
+    corners[3][i] = *of.d;
+  });
   for (int64_t i = 0; i < count; ++i) {
     const float x = sources.part_x[i], y = sources.part_y[i];
     const float above = corners[0][i] * (1 - x) + corners[1][i] * x;
@@ -168,35 +210,14 @@ void interpolate_pixels(const Plane& plane, const Crop& crop, const Sources& sou
                         float* to) {
   // Four values are read and written at once, the last of which is not used.
   alignas(64) float pixels[3 * kBlock + 1];
-  const int64_t last = 3 * plane.height * plane.width - 4;
-  const int64_t corner_after = crop.stride + std::max<int64_t>(crop.step, 0);
-  const auto pixel_at = [&](int64_t y, int64_t x) {
-    const bool is_inside = y >= crop.top && y < crop.bottom && x >= crop.left && x < crop.right;
-    return load<3>(is_inside ? plane.image + (crop.first + y * crop.stride + x * crop.step) : plane.black);
-  };
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t row = sources.row[i], column = sources.column[i];
-    const int64_t place = crop.first + row * crop.stride + column * crop.step;
-    Four a, b, c, d;
-    if (row >= crop.top && row + 1 < crop.bottom && column >= crop.left && column + 1 < crop.right &&
-        place + corner_after <= last) {
-      const float* corner = plane.image + place;
-      a = load<4>(corner);
-      b = load<4>(corner + crop.step);
-      c = load<4>(corner + crop.stride);
-      d = load<4>(corner + crop.stride + crop.step);
-    } else {
-      a = pixel_at(row, column);
-      b = pixel_at(row, column + 1);
-      c = pixel_at(row + 1, column);
-      d = pixel_at(row + 1, column + 1);
-    }
+  for_each_corners(plane, crop, sources, count, [&](int64_t i, const Corners& of, auto has_fourth) {
+    constexpr int kRead = has_fourth ? 4 : 3;
     const float x = sources.part_x[i], y = sources.part_y[i];
-    const Four above = a * (1 - x) + b * x;
-    const Four below = c * (1 - x) + d * x;
+    const Four above = load<kRead>(of.a) * (1 - x) + load<kRead>(of.b) * x;
+    const Four below = load<kRead>(of.c) * (1 - x) + load<kRead>(of.d) * x;
     const Four mean = above * (1 - y) + below * y;
     std::memcpy(pixels + 3 * i, &mean, sizeof mean);
-  }
+  });
   std::memcpy(to, pixels, static_cast<size_t>(3 * count) * sizeof(float));
 }
 
