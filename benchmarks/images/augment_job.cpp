@@ -55,10 +55,13 @@ double images_per_second(const Changes& changes, int64_t pixels, int64_t count, 
   std::vector<size_t> indices(static_cast<size_t>(count));
   std::iota(indices.begin(), indices.end(), size_t{0});
   // Each image's partner is the one before it, as torchvision's are.
+  const auto rolled = [&](const torch::Tensor& values) {
+    return torch::cat({values.narrow(0, count - 1, 1), values.narrow(0, 0, count - 1)});
+  };
   const auto change = [&](int64_t epoch) {
     torch::data::Example<> examples{changes.images(images, indices, epoch), classes};
     if (!changes.mixup.is_on()) return examples;
-    return changes.mixup.mix(examples, {examples.data.roll(1, 0), classes.roll(1, 0)},
+    return changes.mixup.mix(examples, {rolled(examples.data), rolled(classes)},
                              changes.mixup.weights(indices, epoch));
   };
   int64_t epoch = 0;

@@ -33,8 +33,10 @@ PEER = str(ROOT / "benchmarks" / "peers" / "torchvision_augmentation.py")
 class Side:
     """Processes that measure at the same time."""
 
-    def __init__(self, command, count=1):
+    def __init__(self, command, count=1, allocator=None):
         environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        if allocator:
+            environment.update(LD_PRELOAD=allocator, MALLOC_CONF="dirty_decay_ms:-1,muzzy_decay_ms:-1")
         self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
                           for _ in range(count)]
 
@@ -61,8 +63,8 @@ def measure(sides, changes, pixels, arguments):
 
 
 def measure_all(arguments, cores):
-    sides = [Side([arguments.build + "/bin/augment_job", str(cores)]), Side([sys.executable, PEER, "1", "examples"], cores),
-             Side([sys.executable, PEER, str(cores), "batch"])]
+    sides = [Side([arguments.build + "/bin/augment_job", str(cores)]), Side([sys.executable, PEER, "1", "examples"], cores, arguments.allocator),
+             Side([sys.executable, PEER, str(cores), "batch"], 1, arguments.allocator)]
     for pixels in arguments.sizes:
         for changes in arguments.changes:
             ours, *theirs = measure(sides, changes, pixels, arguments)
@@ -83,6 +85,7 @@ def parse():
     parser.add_argument("--cores", nargs="+", type=int, default=[1, 2], help="numbers of cores (1 2)")
     parser.add_argument("--pairs", type=int, default=15, help="measurements of each side; at least 6 (15)")
     parser.add_argument("--seconds", type=float, default=0.25, help="a measurement (0.25)")
+    parser.add_argument("--allocator", help="jemalloc's library, for torchvision to use as Lockstep's programs do (the system's allocator)")
     parser.add_argument("--build", default="build/release", help="a folder with bin/augment_job (build/release)")
     arguments = parser.parse_args()
     if arguments.pairs < 6:

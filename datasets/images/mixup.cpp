@@ -51,6 +51,22 @@ at::Tensor mixed_data(const at::Tensor& data, const at::Tensor& partners, const 
   return at::isFloatingType(data.scalar_type()) ? mixed.to(data.scalar_type()) : mixed;
 }
 
+at::Tensor mixed_targets(const at::Tensor& targets, const at::Tensor& partners, const at::Tensor& weights,
+                         int64_t num_classes) {
+  const at::Tensor weight = weights.unsqueeze(1), rest = 1 - weight;
+  if (targets.is_cpu() && partners.is_cpu() && weights.is_cpu()) {
+    return at::zeros({weights.numel(), num_classes}, weights.options())
+        .scatter_(1, targets.unsqueeze(1), weight)
+        .scatter_add_(1, partners.unsqueeze(1), rest);
+  }
+  // On other devices, targets that are no classes must not write beyond the result.
+  const auto classes = at::arange(num_classes, targets.options()).unsqueeze(0);
+  const auto share = [&](const at::Tensor& of, const at::Tensor& shares) {
+    return of.unsqueeze(1).eq(classes) * shares;
+  };
+  return share(targets, weight).add_(share(partners, rest));
+}
+
 }  // namespace
 
 void Mixup::check() const {
@@ -110,12 +126,8 @@ torch::data::Example<> Mixup::mix(const torch::data::Example<>& examples,
                                            targets.max().item<int64_t>()));
   }
   const torch::NoGradGuard no_grad;
-  const auto classes = at::arange(num_classes, examples.target.options()).unsqueeze(0);
-  const auto share = [&](const at::Tensor& targets, const at::Tensor& weight) {
-    return targets.unsqueeze(1).eq(classes) * weight.unsqueeze(1);
-  };
   return {mixed_data(examples.data, partners.data, weights),
-          share(examples.target, weights).add_(share(partners.target, 1 - weights))};
+          mixed_targets(examples.target, partners.target, weights, num_classes)};
 }
 
 }  // namespace lockstep
