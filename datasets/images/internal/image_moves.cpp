@@ -49,8 +49,10 @@ using Four = float __attribute__((vector_size(16)));
 
 template <int kValues>
 Four load(const float* from) {
-  Four result{};
-  std::memcpy(&result, from, kValues * sizeof(float));
+  // A copy of three values would be read back from memory before all of it is there.
+  if constexpr (kValues == 3) return Four{from[0], from[1], from[2], 0};
+  Four result;
+  std::memcpy(&result, from, sizeof result);
   return result;
 }
 
@@ -167,6 +169,10 @@ void for_each_corners(const Plane& plane, const Crop& crop, const Sources& sourc
   };
   const auto at_edge = [&](int64_t i) {
     const int64_t row = sources.row[i], column = sources.column[i];
+    if (row + 1 < crop.top || row >= crop.bottom || column + 1 < crop.left || column >= crop.right) {
+      use(i, Corners{plane.black, plane.black, plane.black, plane.black}, std::false_type());
+      return;
+    }
     const Corners corners{pixel_at(row, column), pixel_at(row, column + 1), pixel_at(row + 1, column),
                           pixel_at(row + 1, column + 1)};
     use(i, corners, std::false_type());
