@@ -4,6 +4,8 @@ ranges, on one core and on two. Each side keeps its processes; the sides alterna
 table in Markdown. Lockstep's images are in the channels-last layout, as its datasets give them, and torchvision's are contiguous, as its
 decoders give them.
 
+Lockstep runs as many processes of one thread as there are cores, since a strategy has a replica on each.
+
 torchvision runs in two ways: `examples` calls it for each image, as a DataLoader does, so that each gets changes of its own, as
 ImageAugmentation gives them, in as many processes of one thread as there are cores; `batch` calls it once for all, in one process with
 as many threads, so that the whole batch gets the same change. Run it with a Python that has torchvision.
@@ -63,7 +65,7 @@ def measure(sides, changes, pixels, arguments):
 
 
 def measure_all(arguments, cores):
-    sides = [Side([arguments.build + "/bin/augment_job", str(cores)]), Side([sys.executable, PEER, "1", "examples"], cores, arguments.allocator),
+    sides = [Side([arguments.build + "/bin/augment_job", "1"], cores), Side([sys.executable, PEER, "1", "examples"], cores, arguments.allocator),
              Side([sys.executable, PEER, str(cores), "batch"], 1, arguments.allocator)]
     for pixels in arguments.sizes:
         for changes in arguments.changes:

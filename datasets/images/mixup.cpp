@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
-#include "lockstep/datasets/images/internal/mix_values.h"
+#include "lockstep/datasets/images/internal/pixels/mix_values.h"
 #include "lockstep/datasets/images/internal/shortest_text.h"
 
 namespace lockstep {

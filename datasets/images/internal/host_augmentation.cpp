@@ -1,7 +1,7 @@
 #include "lockstep/datasets/images/internal/host_augmentation.h"
 
-#include "lockstep/datasets/images/internal/colour_kernels.h"
-#include "lockstep/datasets/images/internal/image_moves.h"
+#include "lockstep/datasets/images/internal/pixels/colour_kernels.h"
+#include "lockstep/datasets/images/internal/pixels/image_moves.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/images/internal/colour_loops.h"
+#include "lockstep/datasets/images/internal/pixels/colour_loops.h"
 
 namespace lockstep {
 

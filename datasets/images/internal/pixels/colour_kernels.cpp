@@ -1,4 +1,4 @@
-#include "lockstep/datasets/images/internal/colour_kernels.h"
+#include "lockstep/datasets/images/internal/pixels/colour_kernels.h"
 
 namespace lockstep {
 

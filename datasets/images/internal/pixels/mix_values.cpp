@@ -1,4 +1,4 @@
-#include "lockstep/datasets/images/internal/mix_values.h"
+#include "lockstep/datasets/images/internal/pixels/mix_values.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lockstep/datasets/images/internal/colour_kernels.h"
+#include "lockstep/datasets/images/internal/pixels/colour_kernels.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/images/internal/image_moves.h"
+#include "lockstep/datasets/images/internal/pixels/image_moves.h"
 
 #include <algorithm>
 #include <cstddef>
