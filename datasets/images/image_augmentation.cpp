@@ -63,6 +63,12 @@ void check_arguments(const ImageAugmentation& augmentation, const at::Tensor& im
   }
 }
 
+/// Saturation and hue do not change images with one channel, which are grey.
+bool changes_colours_of(const ImageAugmentation& augmentation, int64_t channels) {
+  return channels == 1 ? augmentation.brightness > 0 || augmentation.contrast > 0
+                       : augmentation.changes_colours();
+}
+
 std::array<float, 3> for_three(const std::vector<double>& values) {
   std::array<float, 3> result{};
   for (size_t i = 0; i < result.size(); ++i)
@@ -80,7 +86,7 @@ at::Tensor augment_on_host(const ImageAugmentation& augmentation, const at::Tens
                              .width = images.size(3),
                              .has_channels_last = format == at::MemoryFormat::ChannelsLast,
                              .rotates = augmentation.rotation > 0,
-                             .changes_colours = augmentation.changes_colours(),
+                             .changes_colours = changes_colours_of(augmentation, images.size(1)),
                              .mean = for_three(augmentation.mean),
                              .stddev = for_three(augmentation.stddev)};
   const int64_t values = images.numel() / images.size(0);

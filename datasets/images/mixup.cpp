@@ -1,15 +1,73 @@
 #include "lockstep/datasets/images/mixup.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
+#include "lockstep/datasets/images/internal/pixels/mix_values.h"
 #include "lockstep/datasets/images/internal/shortest_text.h"
 
 namespace lockstep {
+namespace {
+
+bool is_float_on_cpu(const at::Tensor& values) {
+  return values.is_cpu() && values.scalar_type() == at::kFloat;
+}
+
+/// In one pass over the memory.
+at::Tensor mixed_on_host(const at::Tensor& data, const at::Tensor& partners, const at::Tensor& weights) {
+  const auto format = data.suggest_memory_format();
+  const at::Tensor own = data.contiguous(format), others = partners.contiguous(format),
+                   of_each = weights.contiguous();
+  at::Tensor mixed = at::empty_like(own, own.options(), format);
+  const int64_t count = weights.numel(), values = count == 0 ? 0 : own.numel() / count;
+  const auto* from = own.const_data_ptr<float>();
+  const auto* other = others.const_data_ptr<float>();
+  const auto* weight = of_each.const_data_ptr<float>();
+  auto* to = mixed.mutable_data_ptr<float>();
+  constexpr int64_t kValuesOfAThread = 32768;
+  at::parallel_for(0, count, std::max<int64_t>(1, kValuesOfAThread / std::max<int64_t>(1, values)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i)
+                       mix_values(from + i * values, other + i * values, weight[i], values, to + i * values);
+                   });
+  return mixed;
+}
+
+/// Sums of products, whose rounding does not depend on the number of examples. Types shorter than float are
+/// rounded once, at the end.
+at::Tensor mixed_data(const at::Tensor& data, const at::Tensor& partners, const at::Tensor& weights) {
+  if (is_float_on_cpu(data) && is_float_on_cpu(partners) && is_float_on_cpu(weights))
+    return mixed_on_host(data, partners, weights);
+  std::vector<int64_t> broadcast(static_cast<size_t>(data.dim()), 1);
+  broadcast.front() = weights.numel();
+  const auto of_each = weights.view(broadcast);
+  const at::Tensor mixed = (data * of_each).add_(partners * (1 - of_each));
+  return at::isFloatingType(data.scalar_type()) ? mixed.to(data.scalar_type()) : mixed;
+}
+
+at::Tensor mixed_targets(const at::Tensor& targets, const at::Tensor& partners, const at::Tensor& weights,
+                         int64_t num_classes) {
+  const at::Tensor weight = weights.unsqueeze(1), rest = 1 - weight;
+  if (targets.is_cpu() && partners.is_cpu() && weights.is_cpu()) {
+    return at::zeros({weights.numel(), num_classes}, weights.options())
+        .scatter_(1, targets.unsqueeze(1), weight)
+        .scatter_add_(1, partners.unsqueeze(1), rest);
+  }
+  // On other devices, targets that are no classes must not write beyond the result.
+  const auto classes = at::arange(num_classes, targets.options()).unsqueeze(0);
+  const auto share = [&](const at::Tensor& of, const at::Tensor& shares) {
+    return of.unsqueeze(1).eq(classes) * shares;
+  };
+  return share(targets, weight).add_(share(partners, rest));
+}
+
+}  // namespace
 
 void Mixup::check() const {
   // Numbers of Beta(alpha, alpha) with smaller ones are 0 and 1, and with larger ones 0.5.
@@ -68,16 +126,8 @@ torch::data::Example<> Mixup::mix(const torch::data::Example<>& examples,
                                            targets.max().item<int64_t>()));
   }
   const torch::NoGradGuard no_grad;
-  std::vector<int64_t> broadcast(static_cast<size_t>(examples.data.dim()), 1);
-  broadcast.front() = count;
-  const auto of_each = weights.view(broadcast);
-  const auto classes = at::arange(num_classes, examples.target.options()).unsqueeze(0);
-  const auto share = [&](const at::Tensor& targets, const at::Tensor& weight) {
-    return targets.unsqueeze(1).eq(classes) * weight.unsqueeze(1);
-  };
-  // Sums of products, whose rounding does not depend on the number of examples.
-  return {(examples.data * of_each).add_(partners.data * (1 - of_each)),
-          share(examples.target, weights).add_(share(partners.target, 1 - weights))};
+  return {mixed_data(examples.data, partners.data, weights),
+          mixed_targets(examples.target, partners.target, weights, num_classes)};
 }
 
 }  // namespace lockstep

@@ -109,7 +109,10 @@ at::Tensor augment_by_tensors(const ImageAugmentation& augmentation, const at::T
   at::Tensor result = images;
   if (augmentation.crop_padding > 0 || augmentation.flip) result = shift(result, draws, black);
   if (augmentation.rotation > 0) result = rotate(result, draws, black);
-  if (augmentation.changes_colours()) result = change_colours(augmentation, result, draws);
+  // Saturation and hue do not change images with one channel, which are grey.
+  const bool changes_colours = images.size(1) == 1 ? augmentation.brightness > 0 || augmentation.contrast > 0
+                                                   : augmentation.changes_colours();
+  if (changes_colours) result = change_colours(augmentation, result, draws);
   return result.contiguous(images.suggest_memory_format());
 }
 

@@ -118,9 +118,9 @@ TEST(ImageAugmentation, DrawsAnewForEveryEpochAndSeed) {
 }
 
 // Values of 0 to 1, some of them grey, black or white.
-torch::Tensor colours(int64_t n, int64_t channels) {
+torch::Tensor colours(int64_t n, int64_t channels, int64_t height = 6, int64_t width = 8) {
   torch::manual_seed(3);
-  auto images = torch::rand({n, channels, 6, 8});
+  auto images = torch::rand({n, channels, height, width});
   images.select(2, 1) = images.select(2, 1).slice(1, 0, 1);
   images.select(2, 2) = 0;
   images.select(2, 3) = 1;
@@ -150,6 +150,60 @@ TEST(ImageAugmentation, ChangesImagesOfOtherDevicesAlike) {
       EXPECT_TRUE(moves.apply(images, draws).allclose(augment_by_tensors(moves, images, draws), 1e-4, 1e-5));
     }
   }
+}
+
+// Rows and images that are cut into blocks, the last of which is not full.
+TEST(ImageAugmentation, ChangesLargeImagesOfOtherDevicesAlike) {
+  for (const int64_t channels : {1, 3}) {
+    for (const auto format : {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
+      const auto images = colours(10, channels, 31, 301).contiguous(format);
+      const auto draws = kEverything.draw(first_indices(10), 2);
+      ImageAugmentation moves{.crop_padding = 2, .flip = true, .seed = 7};
+      EXPECT_TRUE(moves.apply(images, draws).equal(augment_by_tensors(moves, images, draws)));
+      moves.rotation = 60;
+      // Coordinates are rounded in another order, and neighbours may differ by 1.
+      EXPECT_TRUE(moves.apply(images, draws).allclose(augment_by_tensors(moves, images, draws), 1e-4, 1e-4));
+      ImageAugmentation colour = kEverything;
+      colour.crop_padding = 0;
+      colour.flip = false;
+      colour.rotation = 0;
+      auto unmoved = draws.clone();
+      unmoved.narrow(1, 0, 3).zero_();
+      const auto changed = colour.apply(images, unmoved);
+      EXPECT_TRUE(changed.allclose(augment_by_tensors(colour, images, unmoved), 1e-4, 1e-4));
+      EXPECT_FALSE(changed.allclose(images, 1e-2, 1e-2));
+    }
+  }
+}
+
+TEST(ImageAugmentation, GivesTheSameBitsInBothMemoryFormatsAndOnAnyNumberOfThreads) {
+  const auto images = colours(9, 3, 37, 150);
+  const auto draws = kEverything.draw(first_indices(9), 1);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto expected = kEverything.apply(images, draws);
+  for (const int count : {1, 2, 3}) {
+    at::set_num_threads(count);
+    EXPECT_TRUE(kEverything.apply(images, draws).equal(expected)) << count;
+    EXPECT_TRUE(
+        kEverything.apply(images.contiguous(torch::MemoryFormat::ChannelsLast), draws).equal(expected))
+        << count;
+  }
+  at::set_num_threads(threads);
+}
+
+// torchvision returns images with one channel as they are.
+TEST(ImageAugmentation, KeepsTheBitsOfGreyImagesWhenSaturationOrHueChange) {
+  const ImageAugmentation augment{.saturation = 0.9, .hue = 0.5, .mean = {0.13}, .stddev = {0.31}, .seed = 4};
+  // Some values are beyond black and white.
+  const auto grey = colours(20, 1) * 5 - 1.5;
+  const auto draws = augment.draw(first_indices(20), 0);
+  EXPECT_TRUE(augment.apply(grey, draws).equal(grey));
+  EXPECT_TRUE(augment_by_tensors(augment, grey, draws).equal(grey));
+  const auto coloured = ((grey * 0.31 + 0.13).clamp(0, 1) - 0.13) / 0.31;
+  const auto of_three = coloured.repeat({1, 3, 1, 1});
+  // The weights of torchvision's grey sum up to 0.9999.
+  EXPECT_TRUE(augment.apply(of_three, draws).allclose(of_three, 0, 1e-4 / 0.31));
 }
 
 TEST(ImageAugmentation, ChangesNormalisedImagesAsItChangesThemBefore) {

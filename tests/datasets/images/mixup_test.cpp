@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
-#include <limits>
-#include <stdexcept>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -91,6 +90,65 @@ TEST(Mixup, WeighsImagesAndLosses) {
   };
   EXPECT_TRUE(
       loss(mixed.target).allclose(weights * loss(examples.target) + (1 - weights) * loss(partners.target)));
+}
+
+TEST(Mixup, MixesEveryMemoryFormatByTheFormula) {
+  torch::manual_seed(2);
+  const Mixup mixup{.alpha = 0.4, .num_classes = 5};
+  const auto own = torch::rand({7, 3, 17, 19}), other = torch::rand({7, 3, 17, 19});
+  const auto classes = torch::randint(0, 5, {7}, torch::kLong), weights = torch::rand({7});
+  const auto of_each = weights.view({7, 1, 1, 1});
+  const auto expected = own * of_each + other * (1 - of_each);
+  for (const auto format : {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
+    for (const auto& partners : {other, other.contiguous(torch::MemoryFormat::ChannelsLast)}) {
+      const auto mixed = mixup.mix({own.contiguous(format), classes}, {partners, classes}, weights);
+      EXPECT_TRUE(mixed.data.is_contiguous(format));
+      EXPECT_TRUE(mixed.data.equal(expected));
+    }
+  }
+  const auto doubles =
+      mixup.mix({own.to(torch::kDouble), classes}, {other.to(torch::kDouble), classes}, weights);
+  EXPECT_TRUE(doubles.data.allclose(expected.to(torch::kDouble), 1e-6, 1e-7));
+  EXPECT_EQ(doubles.data.scalar_type(), torch::kDouble);
+}
+
+/// The nearest number with `bits` bits of significand, and of two the one whose last bit is 0.
+double rounded_to_even(double value, int bits) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
+}
+
+TEST(Mixup, RoundsShortTypesOnceAndTiesToEven) {
+  const Mixup mixup{.alpha = 1, .num_classes = 2};
+  for (const auto& [dtype, bits] : {std::pair(torch::kBFloat16, 8), std::pair(torch::kHalf, 11)}) {
+    const double step = std::ldexp(1.0, 1 - bits);  // between neighbours from 1 to 2
+    // Means of odd and even neighbours lie in the middle of both.
+    std::vector<float> own, other;
+    for (int i = 0; i < 40; ++i) {
+      own.push_back(static_cast<float>(1 + i * step));
+      other.push_back(static_cast<float>(1 + (i % 3 == 2 ? 2 * i + 5 : i + 1) * step));
+    }
+    const auto batch = [&](const std::vector<float>& values) {
+      return torch::tensor(values).to(dtype).repeat({3, 1});
+    };
+    const auto weights = torch::tensor({0.5F, 0.25F, 0.3F});
+    const auto classes = torch::tensor({0, 1, 1}, torch::kLong);
+    const auto mixed = mixup.mix({batch(own), classes}, {batch(other), classes}, weights);
+    ASSERT_EQ(mixed.data.scalar_type(), dtype);
+    for (int64_t n = 0; n < 3; ++n) {
+      const auto weight = weights[n].item<float>();
+      for (size_t i = 0; i < own.size(); ++i) {
+        const float mean = own[i] * weight + other[i] * (1 - weight);
+        EXPECT_EQ(mixed.data[n][static_cast<int64_t>(i)].item<double>(), rounded_to_even(mean, bits))
+            << mean << " of weight " << weight;
+      }
+    }
+    // 1 and its neighbour become 1, the even one; the next two become their even one, too.
+    EXPECT_EQ(mixed.data[0][0].item<double>(), 1);
+    EXPECT_EQ(mixed.data[0][1].item<double>(), 1 + 2 * step);
+    EXPECT_EQ(mixed.target.scalar_type(), torch::kFloat);
+  }
 }
 
 TEST(Mixup, RefusesWrongArguments) {
