@@ -202,6 +202,15 @@ void RocksdbRows::remove(int64_t row, uint64_t before) {
   settle_if_large();
 }
 
+int64_t RocksdbRows::disk_bytes() const {
+  uint64_t sum = 0;
+  for (auto* family : {records_, order_}) {
+    uint64_t own = 0;
+    if (database_->GetIntProperty(family, rocksdb::DB::Properties::kTotalSstFilesSize, &own)) sum += own;
+  }
+  return static_cast<int64_t>(sum);
+}
+
 std::unique_ptr<rocksdb::Iterator> RocksdbRows::iterate_order() {
   settle();
   std::unique_ptr<rocksdb::Iterator> keys(database_->NewIterator(rocksdb::ReadOptions(), order_));
