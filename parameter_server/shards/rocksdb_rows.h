@@ -72,6 +72,7 @@ class RocksdbRows {
   void open();
   /// Writes what put() and remove() have gathered.
   void settle();
+  void check_space();
   void settle_if_large();
   void check(const rocksdb::Status& status);
   std::unique_ptr<rocksdb::Iterator> iterate_order();

@@ -215,7 +215,7 @@ TEST(GrowingAssembly, ThreeServersOfATableWithNumbersWarmStartOneThatGrows) {
   EXPECT_TRUE(row_of_id(one, kGrownIds).equal(initial_of_id(kGrownIds)));
   // Their optimizer's state goes on, too: the same step has the same result.
   ParameterShard dense("d", all, AdamRule{});
-  ParameterShard::Saved whole{all, {}, 7, {}, nullptr};
+  ParameterShard::Saved whole{all, {}, 7, parts[0].saved.pushes, nullptr};
   for (const auto& [name, tensor] : parts[0].saved.optimizer) {
     std::vector<at::Tensor> own;
     for (const auto& part : parts)
