@@ -34,6 +34,14 @@ std::vector<int64_t> sizes_of(const CreateShard& request) {
   return sizes;
 }
 
+/// Returns whether the table grows as it did when it was saved, but in another amount of memory.
+bool has_another_limit(const ParameterShard& shard, const CreateShard& request) {
+  if (!shard.growth() || !request.growth || shard.growth() == request.growth) return false;
+  RowGrowth growth = *shard.growth();
+  growth.max_bytes = request.growth->max_bytes;
+  return growth == *request.growth;
+}
+
 }  // namespace
 
 void ParameterService::restore(HeldShard shard) {
@@ -72,12 +80,13 @@ std::vector<HeldShard> ParameterService::all_shards() const {
 }
 
 /// Returns the shard if it is present with these rows. Otherwise drops the unclaimed restored shards of the
-/// variable, which is partitioned differently now.
+/// variable, which is partitioned differently now, or has another limit of memory.
 ParameterService::PresentShard ParameterService::present_shard(const CreateShard& request) {
   MutexLock lock(mutex_);
   const auto found = shards_.find(request.shard);
   if (found != shards_.end() && found->second.variable == request.variable &&
-      found->second.rows == request.rows) {
+      found->second.rows == request.rows &&
+      !(unclaimed_.contains(request.shard) && has_another_limit(*found->second.shard, request))) {
     return {found->second.shard, unclaimed_.erase(request.shard) > 0};
   }
   std::erase_if(shards_, [&](const auto& entry) LOCKSTEP_REQUIRES(mutex_) {

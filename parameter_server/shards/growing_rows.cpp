@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -42,16 +43,6 @@ const RowGrowth& checked(const RowGrowth& growth, const FilteredRows& filtered) 
   return growth;
 }
 
-std::byte* bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.data_ptr());
-}
-
-at::Tensor empty_rows(const at::Tensor& like, int64_t num_rows) {
-  auto sizes = like.sizes().vec();
-  sizes[0] = num_rows;
-  return at::empty(sizes, like.options());
-}
-
 /// Returns the indices of numbers in their order.
 std::vector<int64_t> ascending_order(std::span<const int64_t> numbers) {
   std::vector<int64_t> order(numbers.size());
@@ -63,17 +54,17 @@ std::vector<int64_t> ascending_order(std::span<const int64_t> numbers) {
   return order;
 }
 
-/// Throws if an int64 vector of this name does not have a number for each row.
-const int64_t* numbers_in(const std::string& name, const at::Tensor& tensor, int64_t count) {
-  if (!tensor.defined() || tensor.scalar_type() != at::kLong || tensor.dim() != 1 ||
-      tensor.numel() != count || !tensor.is_contiguous())
-    throw InvalidArgument(
-        c10::str(name, ": expected ", count, " numbers of int64, but got ",
-                 tensor.defined() ? c10::str(tensor.scalar_type(), " of shape ", tensor.sizes()) : "none"));
-  return tensor.const_data_ptr<int64_t>();
+}  // namespace
+
+std::byte* GrowingRows::bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-}  // namespace
+at::Tensor GrowingRows::empty_rows(const at::Tensor& like, int64_t num_rows) {
+  auto sizes = like.sizes().vec();
+  sizes[0] = num_rows;
+  return at::empty(sizes, like.options());
+}
 
 GrowingRows::GrowingRows(const FilteredRows& filtered, const RowGrowth& growth, const at::Tensor& like,
                          const UpdateRule& rule, std::shared_ptr<RowDisk> disk)
@@ -175,6 +166,7 @@ void GrowingRows::step(ShardOptimizer& shared, const at::Tensor& rows, const at:
     }
     admitted.push_back(i);
   }
+  store_->reserve(static_cast<int64_t>(made.size()));  // may throw, so before anything changes
   if (static_cast<int64_t>(admitted.size()) == count) {
     batch.step_rows(at::arange(count), gradients, lr);
   } else {
@@ -191,102 +183,11 @@ void GrowingRows::step(ShardOptimizer& shared, const at::Tensor& rows, const at:
       if (!store_->write(numbers[static_cast<size_t>(i)], update, record)) break;
     }
   }
+  most_bytes_ = std::max(most_bytes_, bytes());
   const auto steps_to_live = static_cast<uint64_t>(filtered_.filter.steps_to_live);
   if (steps_to_live == 0) return;
   if (update >= steps_to_live) store_->evict_before(update - steps_to_live + 1);
   if (sketch_ && update % steps_to_live == 0) sketch_->halve();
-}
-
-at::Tensor GrowingRows::empty_to_save(at::Tensor like, int64_t num_rows) const {
-  if (!disk_ || num_rows == 0) return empty_rows(like, num_rows);
-  auto sizes = like.sizes().vec();
-  sizes[0] = num_rows;
-  const auto bytes = disk_->map_bytes(static_cast<size_t>(c10::multiply_integers(sizes)) * like.itemsize());
-  return at::from_blob(
-      bytes.get(), sizes, [bytes](void*) {}, like.options());
-}
-
-GrowingRows::Saved GrowingRows::save() const {
-  const int64_t count = store_->size();
-  Saved saved{empty_to_save(like_, count), {}};
-  std::vector<std::byte*> parts{bytes_of(saved.values)};
-  for (const auto& name : state_names_) {
-    saved.state.emplace_back(name, empty_to_save(like_, count));
-    parts.push_back(bytes_of(saved.state.back().second));
-  }
-  const auto no_numbers = at::empty({0}, at::kLong);
-  const auto rows = empty_to_save(no_numbers, count), updates = empty_to_save(no_numbers, count);
-  int64_t i = 0;
-  store_->for_each([&](int64_t row, uint64_t update, std::span<const std::byte> record) {
-    for (size_t part = 0; part < parts.size(); ++part)
-      std::memcpy(parts[part] + i * row_bytes_, record.data() + static_cast<int64_t>(part) * row_bytes_,
-                  static_cast<size_t>(row_bytes_));
-    rows.data_ptr<int64_t>()[i] = filtered_.rows.begin + row;
-    updates.data_ptr<int64_t>()[i] = static_cast<int64_t>(update);
-    ++i;
-  });
-  saved.state.emplace_back("rows", rows);
-  saved.state.emplace_back("row_last_update", updates);
-  if (sketch_) saved.state.emplace_back("row_counts", sketch_->counters().clone());
-  return saved;
-}
-
-void GrowingRows::restore(const Saved& saved, uint64_t update) {
-  const auto part = [&](const std::string& name) {
-    const auto found = std::find_if(saved.state.begin(), saved.state.end(),
-                                    [&](const auto& each) { return each.first == name; });
-    return found == saved.state.end() ? at::Tensor() : found->second;
-  };
-  const auto rows = part("rows");
-  const int64_t count = rows.defined() ? rows.numel() : 0;
-  const auto* numbers = numbers_in("rows", rows, count);
-  const auto* updates = numbers_in("row_last_update", part("row_last_update"), count);
-  std::unordered_set<int64_t> seen;
-  for (int64_t i = 0; i < count; ++i) {
-    if (numbers[i] < filtered_.rows.begin || numbers[i] >= filtered_.rows.end ||
-        !seen.insert(numbers[i]).second)
-      throw InvalidArgument(c10::str("rows: expected rows of ", filtered_.rows.begin, " to ",
-                                     filtered_.rows.end - 1, ", each once, but got ", numbers[i]));
-    if (updates[i] < (i == 0 ? 0 : updates[i - 1]) || static_cast<uint64_t>(updates[i]) > update)
-      throw InvalidArgument(c10::str("row_last_update: expected numbers that ascend to ", update,
-                                     " at most, but got ", updates[i]));
-  }
-  std::vector<const std::byte*> parts;
-  auto sizes = like_.sizes().vec();
-  sizes[0] = count;
-  const auto add_part = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.sizes() != at::IntArrayRef(sizes) || !tensor.is_contiguous() ||
-        tensor.scalar_type() != like_.scalar_type() || !tensor.is_cpu())
-      throw InvalidArgument(
-          c10::str(name, ": expected ", like_.toString(), " of shape ", at::IntArrayRef(sizes), ", but got ",
-                   tensor.defined() ? c10::str(tensor.toString(), " of shape ", tensor.sizes()) : "none"));
-    parts.push_back(bytes_of(tensor));
-  };
-  add_part("values", saved.values);
-  for (const auto& name : state_names_) add_part(name, part(name));
-  const auto counts = part("row_counts");
-  if (sketch_ && counts.defined()) RowCountSketch::check(counts);
-
-  store_->clear();
-  if (sketch_ && counts.defined()) sketch_->restore(counts);
-  auto record = empty_record();
-  const auto size = static_cast<size_t>(row_bytes_);
-  // A row is left out if the limit has become smaller and the last rows of the order need the memory.
-  const int64_t first = std::max<int64_t>(0, count - store_->capacity());
-  constexpr int64_t kRowsExpected = 4096;
-  std::vector<int64_t> expected;
-  for (int64_t i = first; i < count; ++i) {
-    if ((i - first) % kRowsExpected == 0) {
-      expected.clear();
-      for (int64_t k = i; k < std::min(count, i + kRowsExpected); ++k)
-        expected.push_back(numbers[k] - filtered_.rows.begin);
-      std::sort(expected.begin(), expected.end());
-      store_->expect(expected);
-    }
-    for (size_t each = 0; each < parts.size(); ++each)
-      std::memcpy(record.data() + each * size, parts[each] + i * row_bytes_, size);
-    store_->write(numbers[i] - filtered_.rows.begin, static_cast<uint64_t>(updates[i]), record);
-  }
 }
 
 }  // namespace lockstep

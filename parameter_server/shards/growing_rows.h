@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "lockstep/parameter_server/shards/row_count_sketch.h"
 #include "lockstep/parameter_server/shards/row_disk.h"
 #include "lockstep/parameter_server/shards/row_store.h"
+#include "lockstep/parameter_server/shards/saved_rows.h"
 #include "lockstep/parameter_server/shards/shard_optimizer.h"
 #include "lockstep/parameter_server/variables/row_growth.h"
 
@@ -45,8 +47,12 @@ class GrowingRows {
             uint64_t update);
 
   int64_t size() const { return store_->size(); }
+  int64_t rows_in_memory() const { return store_->rows_in_memory(); }
   /// Returns the bytes of all memory that the limit counts.
   int64_t bytes() const { return store_->bytes() + (sketch_ ? sketch_->bytes() : 0); }
+  /// Returns the largest number of such bytes after a step so far.
+  int64_t most_bytes() const { return std::max(most_bytes_, bytes()); }
+  int64_t disk_bytes() const { return store_->disk_bytes(); }
 
   /// Rows and what belongs to each, the row unused for longest first.
   struct Saved {
@@ -54,21 +60,30 @@ class GrowingRows {
     /// The optimizer's state by name; then "rows", numbers within the table, "row_last_update" and, with a
     /// minimum frequency, "row_counts", those of a RowCountSketch.
     std::vector<std::pair<std::string, at::Tensor>> state;
+    /// If set, rows to restore() in pieces; `values` and `state` have none then.
+    std::shared_ptr<SavedRows> rows{};
   };
   /// With a disk, the tensors are mapped files, whose pages take memory only while there is enough.
   Saved save() const;
   /// Throws InvalidArgument naming the first part that save() cannot have returned, for rows that are not in
-  /// the shard and for updates after `update`; nothing is changed then. If the limit has become smaller, the
-  /// rows unused for longest are left out.
+  /// the shard and for updates after `update`. Nothing is changed then, or, if rows are read in pieces, there
+  /// are none. If the limit has become smaller, the rows unused for longest are left out. Counts go over to a
+  /// sketch of another size; some may become higher.
   void restore(const Saved& saved, uint64_t update);
 
  private:
+  static std::byte* bytes_of(const at::Tensor& tensor);
+  static at::Tensor empty_rows(const at::Tensor& like, int64_t num_rows);
   /// The tensors of a batch of rows that make up a record: values, and state by row.
   static std::vector<at::Tensor> parts_of(const ShardOptimizer& batch);
   std::vector<std::byte> empty_record() const;
   at::Tensor initial_row(int64_t row) const;
   bool admits(int64_t row);
   at::Tensor empty_to_save(at::Tensor like, int64_t num_rows) const;
+  [[noreturn]] void refuse_row(int64_t row) const;
+  void check_piece(const RowPiece& piece, uint64_t last, uint64_t update) const;
+  void restore_rows(SavedRows& rows, uint64_t update);
+  void restore_piece(const RowPiece& piece, int64_t first);
 
   const FilteredRows filtered_;
   const RowGrowth growth_;
@@ -79,6 +94,7 @@ class GrowingRows {
   const std::shared_ptr<RowDisk> disk_;
   std::unique_ptr<RowStore> store_;
   std::optional<RowCountSketch> sketch_;
+  int64_t most_bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -117,20 +117,30 @@ int32_t MemoryRowStore::new_place() {
     free_ = at(place).next;
     return place;
   }
-  if (num_places_ == static_cast<int64_t>(blocks_.size()) * rows_per_block_) {
-    const auto rows = static_cast<size_t>(std::min(rows_per_block_, capacity_ - num_places_));
-    Block block;
-    block.records.reset(new std::byte[rows * static_cast<size_t>(options_.record_bytes)]);
-    block.places.reset(new Place[rows]);
-    blocks_.push_back(std::move(block));
-  }
+  if (num_places_ == static_cast<int64_t>(blocks_.size()) * rows_per_block_) add_block();
   return static_cast<int32_t>(num_places_++);
 }
 
-void MemoryRowStore::grow_heads() {
+void MemoryRowStore::add_block() {
+  const int64_t first = static_cast<int64_t>(blocks_.size()) * rows_per_block_;
+  const auto rows = static_cast<size_t>(std::min(rows_per_block_, capacity_ - first));
+  Block block;
+  block.records.reset(new std::byte[rows * static_cast<size_t>(options_.record_bytes)]);
+  block.places.reset(new Place[rows]);
+  blocks_.push_back(std::move(block));
+}
+
+void MemoryRowStore::reserve(int64_t num_new_rows) {
+  const int64_t rows = std::min(size_ + num_new_rows, capacity_);
+  while (static_cast<int64_t>(blocks_.size()) * rows_per_block_ < rows) add_block();
+  if (rows > static_cast<int64_t>(heads_.size())) grow_heads(rows);
+}
+
+/// Makes chains for at least so many rows.
+void MemoryRowStore::grow_heads(int64_t rows) {
   const size_t before = heads_.size();
   const size_t after =
-      std::min(std::max(2 * before, static_cast<size_t>(size_) + 1), static_cast<size_t>(capacity_));
+      std::min(std::max(2 * before, static_cast<size_t>(rows)), static_cast<size_t>(capacity_));
   std::vector<int32_t>().swap(heads_);  // first, for the limit
   try {
     heads_.assign(after, kNoPlace);
@@ -156,7 +166,7 @@ bool MemoryRowStore::write(int64_t row, uint64_t update, std::span<const std::by
       if (at(oldest_).update == update) return false;
       remove(oldest_);
     }
-    if (size_ >= static_cast<int64_t>(heads_.size())) grow_heads();
+    if (size_ >= static_cast<int64_t>(heads_.size())) grow_heads(size_ + 1);
     place = new_place();
     auto& head = head_of(row);
     auto& own = at(place);

@@ -23,6 +23,7 @@ class MemoryRowStore : public RowStore {
   /// Throws InvalidArgument if a record has no bytes or the limit has no room for a row.
   explicit MemoryRowStore(const MemoryRowStoreOptions& options);
 
+  void reserve(int64_t num_new_rows) override;
   bool read(int64_t row, std::span<std::byte> bytes) const override;
   bool write(int64_t row, uint64_t update, std::span<const std::byte> record) override;
   int64_t evict_before(uint64_t update) override;
@@ -72,7 +73,8 @@ class MemoryRowStore : public RowStore {
   void append(int32_t place);
   void remove(int32_t place);
   int32_t new_place();
-  void grow_heads();
+  void add_block();
+  void grow_heads(int64_t rows);
 
   const MemoryRowStoreOptions options_;
   int64_t rows_per_block_;

@@ -95,10 +95,12 @@ void ParameterShard::check_alike(at::IntArrayRef sizes, at::ScalarType dtype, co
 
 ParameterShard::Extent ParameterShard::extent() const {
   MutexLock lock(mutex_);
-  if (growing_) return {growing_->size(), growing_->bytes()};
+  if (growing_)
+    return {growing_->size(), growing_->bytes(), growing_->rows_in_memory(), growing_->most_bytes(),
+            growing_->disk_bytes()};
   auto bytes = static_cast<int64_t>(optimizer_.values().nbytes());
   for (const auto& [name, tensor] : state()) bytes += static_cast<int64_t>(tensor.nbytes());
-  return {num_rows_, bytes};
+  return {num_rows_, bytes, num_rows_, bytes, 0};
 }
 
 ParameterShard::Pulled ParameterShard::pull() const {
@@ -188,12 +190,12 @@ void ParameterShard::forget_before(uint64_t closure) {
 ParameterShard::Saved ParameterShard::save() const {
   MutexLock lock(mutex_);
   if (growing_) {
-    auto [values, state] = growing_->save();
+    auto [values, state, rows] = growing_->save();
     const auto [name, count] = optimizer_.state().front();
     state.insert(state.begin(), {name, count.clone()});
-    return {std::move(values), std::move(state), version_, pushes_.saved()};
+    return {std::move(values), std::move(state), version_, pushes_.saved(), std::move(rows)};
   }
-  Saved saved{optimizer_.values().clone(), state(), version_, pushes_.saved()};
+  Saved saved{optimizer_.values().clone(), state(), version_, pushes_.saved(), nullptr};
   for (auto& [name, tensor] : saved.optimizer) tensor = tensor.clone();
   return saved;
 }
@@ -204,7 +206,7 @@ void ParameterShard::restore_growing(const Saved& saved) {
       !is_alike(saved.optimizer.front().second, count))
     refuse("expected the optimizer's ", name, " first, but got another part");
   try {
-    growing_->restore({saved.values, saved.optimizer}, saved.version);
+    growing_->restore({saved.values, saved.optimizer, saved.rows}, saved.version);
   } catch (const InvalidArgument& error) {
     refuse(error.what());
   }

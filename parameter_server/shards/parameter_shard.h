@@ -65,7 +65,10 @@ class ParameterShard {
   /// Returns the number and the bytes of the rows that exist, in a table that grows; otherwise of all rows.
   struct Extent {
     int64_t rows = 0;
-    int64_t bytes = 0;
+    int64_t bytes = 0;           ///< of memory
+    int64_t rows_in_memory = 0;  ///< the others are on the disk
+    int64_t most_bytes = 0;      ///< largest number of `bytes` so far
+    int64_t disk_bytes = 0;      ///< of the tables on the disk, which also hold some earlier values
   };
   Extent extent() const;
 
@@ -94,10 +97,14 @@ class ParameterShard {
     std::vector<std::pair<std::string, at::Tensor>> optimizer;
     uint64_t version = 0;
     std::vector<PushId> pushes;
+    /// Of a table that grows, if set: its rows, which restore() reads in pieces. `values` and `optimizer`
+    /// have none then.
+    std::shared_ptr<SavedRows> rows{};
   };
   Saved save() const;
   /// Resumes from the state that another shard of the same shape and rule saved. Throws InvalidArgument
-  /// naming the shard and the first part that differs; the shard is unchanged then.
+  /// naming the shard and the first part that differs; the shard is unchanged then, but if it reads rows in
+  /// pieces, it has none.
   void restore(const Saved& saved);
 
  private:

@@ -49,6 +49,9 @@ class RocksdbRowStore : public RowStore {
     updates_.assign(rows.size(), std::nullopt);
     num_found_ = first_staged_ = end_staged_ = 0;
   }
+  void reserve(int64_t num_new_rows) override {
+    frequent_.reserve(std::min(num_new_rows, frequent_.capacity() - frequent_.size()));
+  }
   bool read(int64_t row, std::span<std::byte> bytes) const override;
   bool write(int64_t row, uint64_t update, std::span<const std::byte> record) override;
   int64_t evict_before(uint64_t update) override {
@@ -62,10 +65,12 @@ class RocksdbRowStore : public RowStore {
   }
 
   int64_t size() const override { return frequent_.size() + disk_->size(); }
+  int64_t rows_in_memory() const override { return frequent_.size(); }
   int64_t capacity() const override { return std::numeric_limits<int64_t>::max(); }
   int64_t bytes() const override {
     return frequent_.bytes() + counts_.bytes() + shares_.staged + shares_.rocksdb + RocksdbRows::kOwnBytes;
   }
+  int64_t disk_bytes() const override { return disk_->disk_bytes(); }
   void for_each(const Visit& visit) const override;
 
  private:

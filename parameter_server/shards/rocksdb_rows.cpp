@@ -3,6 +3,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,8 @@ constexpr size_t kRowsAtOnce = 128;
 constexpr int64_t kBytesAtOnce = int64_t{256} << 10;
 constexpr int64_t kBatchBytes = int64_t{256} << 10;
 constexpr int kOpenTables = 64;
+/// Two compactions at once may each write this many tables before they remove others.
+constexpr int64_t kTablesOfCompactions = 2 * 10;
 
 /// Big-endian, so that keys are in the order of the numbers, none of which is negative.
 void store_key(char* key, uint64_t number) {
@@ -58,6 +61,10 @@ size_t rows_at_once(int64_t record_bytes) {
   return std::clamp<size_t>(static_cast<size_t>(kBytesAtOnce / record_bytes), 1, kRowsAtOnce);
 }
 
+int64_t table_bytes(int64_t memtable_bytes) {
+  return std::clamp(2 * memtable_bytes, int64_t{2} << 20, int64_t{64} << 20);
+}
+
 rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache>& cache,
                                             int64_t memtable_bytes, bool has_filter) {
   rocksdb::BlockBasedTableOptions table;
@@ -72,9 +79,9 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
   family.write_buffer_size = static_cast<size_t>(memtable_bytes);
   family.arena_block_size = size_t{64} << 10;
   family.max_write_buffer_number = 4;
-  family.target_file_size_base =
-      static_cast<uint64_t>(std::clamp(2 * memtable_bytes, int64_t{2} << 20, int64_t{64} << 20));
+  family.target_file_size_base = static_cast<uint64_t>(table_bytes(memtable_bytes));
   family.max_bytes_for_level_base = 8 * family.target_file_size_base;
+  family.max_compaction_bytes = 8 * family.target_file_size_base;
   family.level_compaction_dynamic_level_bytes = true;
   family.compression = rocksdb::kNoCompression;  // weights hardly shrink
   family.bottommost_compression = rocksdb::kNoCompression;
@@ -136,8 +143,23 @@ void RocksdbRows::check(const rocksdb::Status& status) {
   if (error_ != 0) throw std::system_error(error_, std::generic_category(), error_text_);
 }
 
+/// RocksDB's background threads may end the process if a write of theirs fails, so the disk counts as full
+/// a little earlier.
+void RocksdbRows::check_space() {
+  struct statvfs disk {};
+  if (statvfs(options_.folder.c_str(), &disk) != 0) return;
+  const auto left = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  const int64_t needed = kTablesOfCompactions * table_bytes(options_.cache_bytes / 4);
+  if (left < needed)
+    check(rocksdb::Status::NoSpace("expected at least " + std::to_string(needed) +
+                                   " bytes that are free, but got " + std::to_string(left)));
+}
+
 void RocksdbRows::settle() {
-  check(pending_.Count() == 0 ? rocksdb::Status::OK() : database_->Write(write_options_, &pending_));
+  check(rocksdb::Status::OK());
+  if (pending_.Count() == 0) return;
+  check_space();
+  check(database_->Write(write_options_, &pending_));
   pending_.Clear();
 }
 
@@ -200,6 +222,15 @@ void RocksdbRows::remove(int64_t row, uint64_t before) {
   check(pending_.Delete(order_, slice_of(key_of_order(before, row))));
   --size_;
   settle_if_large();
+}
+
+int64_t RocksdbRows::disk_bytes() const {
+  uint64_t sum = 0;
+  for (auto* family : {records_, order_}) {
+    uint64_t own = 0;
+    if (database_->GetIntProperty(family, rocksdb::DB::Properties::kTotalSstFilesSize, &own)) sum += own;
+  }
+  return static_cast<int64_t>(sum);
 }
 
 std::unique_ptr<rocksdb::Iterator> RocksdbRows::iterate_order() {

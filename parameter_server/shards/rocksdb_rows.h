@@ -46,6 +46,8 @@ class RocksdbRows {
   /// Removes the rows whose last update is earlier. Returns their number.
   int64_t remove_before(uint64_t update);
   int64_t size() const { return size_; }
+  /// Returns the size of RocksDB's tables, which also hold some earlier records of rows.
+  int64_t disk_bytes() const;
 
   using Visit = std::function<void(int64_t row, uint64_t update, std::span<const std::byte> record)>;
   /// Visits rows in the order of their last update. Rows must not change meanwhile.
@@ -70,6 +72,7 @@ class RocksdbRows {
   void open();
   /// Writes what put() and remove() have gathered.
   void settle();
+  void check_space();
   void settle_if_large();
   void check(const rocksdb::Status& status);
   std::unique_ptr<rocksdb::Iterator> iterate_order();

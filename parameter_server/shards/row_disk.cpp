@@ -74,7 +74,27 @@ std::shared_ptr<std::byte> RowDisk::map_bytes(size_t count) {
   }
   close(file);
   if (error != 0) throw_row_disk_error(error, folder_);
-  return {static_cast<std::byte*>(memory), [size](std::byte* bytes) { munmap(bytes, size); }};
+  auto* bytes = static_cast<std::byte*>(memory);
+  MutexLock lock(mapped_->mutex);
+  mapped_->sizes[bytes] = size;
+  return {bytes, [size, mapped = mapped_](std::byte* start) {
+            MutexLock own(mapped->mutex);
+            mapped->sizes.erase(start);
+            munmap(start, size);
+          }};
+}
+
+void RowDisk::release(const void* bytes, size_t count) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto* begin = static_cast<const std::byte*>(bytes);
+  MutexLock lock(mapped_->mutex);
+  auto found = mapped_->sizes.upper_bound(begin);
+  if (found == mapped_->sizes.begin()) return;
+  --found;
+  const auto& [start, size] = *found;
+  const auto first = static_cast<size_t>(begin - start) / page * page;
+  const auto end = std::min(static_cast<size_t>(begin - start) + count, size);
+  if (first < end) madvise(const_cast<std::byte*>(start) + first, end - first, MADV_DONTNEED);
 }
 
 }  // namespace lockstep

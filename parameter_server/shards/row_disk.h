@@ -3,11 +3,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "lockstep/parameter_server/shards/row_store.h"
 #include "lockstep/runtime/base/files/folder_lock.h"
+#include "lockstep/runtime/base/mutex.h"
 
 namespace lockstep {
 
@@ -30,13 +32,22 @@ class RowDisk {
   /// Returns memory whose pages the system moves to a file without a name when it needs the memory. Throws
   /// std::system_error naming the folder, as if the disk has no room for all of them.
   std::shared_ptr<std::byte> map_bytes(size_t count);
+  /// Has the system take the pages of these bytes from memory, as far as they are in memory that map_bytes()
+  /// returned. Their values stay.
+  void release(const void* bytes, size_t count);
 
  private:
   std::string own_name();
+  /// Start and size of what map_bytes() has returned.
+  struct Mapped {
+    Mutex mutex;
+    std::map<const std::byte*, size_t> sizes LOCKSTEP_GUARDED_BY(mutex);
+  };
 
   const std::string folder_;
   std::unique_ptr<FolderLock> lock_;
   std::atomic<int64_t> num_names_ = 0;
+  const std::shared_ptr<Mapped> mapped_ = std::make_shared<Mapped>();
 };
 
 }  // namespace lockstep

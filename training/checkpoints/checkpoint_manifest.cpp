@@ -1,5 +1,6 @@
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@ constexpr int64_t kManifestFormat = 2;
 // Limit for one file; sums of sizes up to it do not overflow.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
 constexpr size_t kDigestDigits = 64;
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 
 std::string read_whole(const std::string& path, uint64_t most) {
   const InputFile file(path);
@@ -108,6 +110,17 @@ class ManifestReader {
   std::string path_;
 };
 
+void check_file_size(const InputFile& input, const CheckpointFile& file) {
+  if (input.size() == file.size()) return;
+  throw CheckpointError(input.path(), "file size", std::to_string(file.size()) + " bytes",
+                        std::to_string(input.size()));
+}
+
+void check_part_sum(const InputFile& input, const CheckpointPart& part, const std::string& sum) {
+  if (sum == part.sha256) return;
+  throw CheckpointError(input.path(), part.name, "bytes with their checksum", "others: the file is damaged");
+}
+
 }  // namespace
 
 uint64_t CheckpointFile::size() const {
@@ -149,22 +162,33 @@ CheckpointManifest read_manifest(const std::string& folder) {
 }
 
 std::string read_checkpoint_file(const std::string& folder, const CheckpointFile& file) {
-  const std::string path = folder + "/" + file.name;
-  const InputFile input(path);
-  if (input.size() != file.size()) {
-    throw CheckpointError(path, "file size", std::to_string(file.size()) + " bytes",
-                          std::to_string(input.size()));
-  }
+  const InputFile input(folder + "/" + file.name);
+  check_file_size(input, file);
   std::string bytes(input.size(), '\0');
   input.read(0, bytes.data(), bytes.size());
   size_t begin = 0;
   for (const auto& part : file.parts) {
-    if (sha256(std::string_view(bytes).substr(begin, part.size)) != part.sha256) {
-      throw CheckpointError(path, part.name, "bytes with their checksum", "others: the file is damaged");
-    }
+    check_part_sum(input, part, sha256(std::string_view(bytes).substr(begin, part.size)));
     begin += part.size;
   }
   return bytes;
+}
+
+void check_checkpoint_file(const std::string& folder, const CheckpointFile& file) {
+  const InputFile input(folder + "/" + file.name);
+  check_file_size(input, file);
+  std::string piece(std::min<uint64_t>(input.size(), kPieceBytes), '\0');
+  Sha256 hash;
+  uint64_t begin = 0;
+  for (const auto& part : file.parts) {
+    for (uint64_t end = begin + part.size; begin < end;) {
+      const size_t count = std::min<uint64_t>(piece.size(), end - begin);
+      input.read(begin, piece.data(), count);
+      hash.update(piece.data(), count);
+      begin += count;
+    }
+    check_part_sum(input, part, hash.finish());
+  }
 }
 
 }  // namespace lockstep

@@ -50,5 +50,7 @@ CheckpointManifest read_manifest(const std::string& folder);
 /// Reads a complete file of the checkpoint in `folder`, and checks the checksum of each part. Allocates
 /// nothing before it has checked the size. Throws CheckpointError naming the file and the first damaged part.
 std::string read_checkpoint_file(const std::string& folder, const CheckpointFile& file);
+/// Throws as read_checkpoint_file() does. Reads the file in pieces, so it needs little memory.
+void check_checkpoint_file(const std::string& folder, const CheckpointFile& file);
 
 }  // namespace lockstep

@@ -52,6 +52,24 @@ std::shared_ptr<const ClusterResolver> resolver_of_server(std::shared_ptr<const 
                : "no cluster, such as by TF_CONFIG"));
 }
 
+std::string grouped_digits(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3)
+    digits.insert(static_cast<size_t>(place), 1, ',');
+  return digits;
+}
+
+/// Returns a line about a table that grows, such as "ps 0 held 120,000 rows of emb/part_0, 11,000 of them in
+/// memory: at most 11,900,000 of 12,582,912 bytes; 110,000,000 bytes on disk".
+std::string extent_text(int task, const ParameterShard& shard) {
+  const auto extent = shard.extent();
+  const int64_t limit = shard.growth()->max_bytes;
+  return c10::str("ps ", task, " held ", grouped_digits(extent.rows), " rows of ", shard.name(), ", ",
+                  grouped_digits(extent.rows_in_memory), " of them in memory: at most ",
+                  grouped_digits(extent.most_bytes), limit > 0 ? " of " + grouped_digits(limit) : "",
+                  " bytes; ", grouped_digits(extent.disk_bytes), " bytes on disk");
+}
+
 /// Returns once the job has ended or the server may leave it.
 void wait_for_end(ServingEnd& end, const RpcServer& server, std::chrono::milliseconds timeout,
                   const std::function<bool()>& is_leaving) {
@@ -110,6 +128,8 @@ void serve_parameters(std::shared_ptr<const ClusterResolver> given, const ServeP
   log(c10::str("ps ", task, " serves at ", address.host, ":", server.port(),
                checkpoint && !checkpoint->source().empty() ? c10::str(", from ", checkpoint->source()) : ""));
   wait_for_end(end, server, cluster.join_timeout, options.is_leaving);
+  for (const auto& name : service.shard_names())
+    if (const auto shard = service.shard(name); shard->growth()) log(extent_text(task, *shard));
 }
 
 }  // namespace lockstep

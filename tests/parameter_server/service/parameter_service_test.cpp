@@ -202,6 +202,57 @@ TEST(ParameterService, GoesOnFromWhatWasSaved) {
   EXPECT_TRUE(other.shard_names().empty());
 }
 
+/// A table that grows, whose rows are made by the second update with their id.
+CreateShard growing(int64_t max_bytes) {
+  return {.shard = "t",
+          .variable = "t",
+          .rows = {0, 1 << 20},
+          .values = torch::empty({0, 2}),
+          .initial = NormalValues{.seed = 3},
+          .rule = SgdRule{},
+          .filter = {.min_frequency = 2},
+          .growth = RowGrowth{.max_bytes = max_bytes, .num_bits = 20}};
+}
+
+PushShards growing_push(uint64_t closure, const std::vector<int64_t>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  return {{.closure = closure},
+          {{.shard = "t", .rows = torch::tensor(rows), .gradient = torch::ones({count, 2}), .lr = 1}}};
+}
+
+TEST(ParameterService, ATableThatGrowsComesBackWithAnotherLimitOfMemory) {
+  constexpr int64_t kSavedLimit = 1 << 20;
+  const auto storage = std::make_shared<TestStorage>();
+  ParameterService service(storage);
+  create(service, growing(kSavedLimit));
+  push(service, growing_push(1, {3, 70, 900}));
+  push(service, growing_push(2, {3, 70}));
+  ASSERT_EQ(service.shard("t")->extent().rows, 2);
+  service.handle(encode_request(SaveShards{"here"}));
+  const auto all = torch::tensor({3, 70, 900});
+  const auto expected = service.shard("t")->pull_rows(all).values;
+  for (const int64_t limit : {kSavedLimit, kSavedLimit / 8, 4 * kSavedLimit, int64_t{0}}) {
+    ParameterService again(storage);
+    const auto request = growing(kSavedLimit);
+    const auto saved = storage->find("t", request.rows);
+    const auto own = std::make_shared<ParameterShard>("t", saved->values, request.rule, request.filtered(),
+                                                      request.growth);
+    own->restore(*saved);
+    again.restore({"t", request.rows, own});  // a server's own shards, before it knows the limit
+    EXPECT_EQ(create(again, growing(limit)), ShardOrigin::kRestored);
+    EXPECT_EQ(again.shard("t")->growth()->max_bytes, limit);
+    EXPECT_EQ(again.shard("t")->extent().rows, 2);
+    EXPECT_TRUE(again.shard("t")->pull_rows(all).values.equal(expected));
+    // An id that was counted once needs one more update only, in a sketch of another size, too.
+    EXPECT_EQ(push(again, growing_push(2, {900})).at(0).outcome, PushOutcome::kRepeated);
+    push(again, growing_push(3, {900, 1000}));
+    EXPECT_EQ(again.shard("t")->extent().rows, 3);
+    // Nobody may change the limit of a table that is used.
+    EXPECT_THAT([&] { create(again, growing(limit + 5)); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("t: expected a limit of")));
+  }
+}
+
 TEST(ParameterService, TellsOfTheJobsEnd) {
   int ends = 0;
   ParameterService service(nullptr, [&] { ++ends; });

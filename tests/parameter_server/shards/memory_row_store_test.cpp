@@ -140,6 +140,29 @@ TEST(MemoryRowStore, TheAllocatorGivesNoMoreThanTheStoreSays) {
   EXPECT_GT(taken, kLimit * 9 / 10);
 }
 
+TEST(MemoryRowStore, AllocatesNothingForRowsThatWereReserved) {
+  const StoredRecord record(100);
+  for (const int64_t max_bytes : {0, 200'000}) {
+    MemoryRowStore store({.record_bytes = 100, .max_bytes = max_bytes});
+    for (int64_t round = 0; round < 3; ++round) {
+      store.reserve(700);
+      const auto reserved = store.bytes();
+      const auto before = store.size();
+      for (int64_t row = 0; row < 700; ++row) {
+        ASSERT_TRUE(store.write(round * 700 + row, static_cast<uint64_t>(round * 700 + row), record));
+        ASSERT_EQ(store.bytes(), reserved);
+      }
+      EXPECT_EQ(store.size(), std::min(before + 700, store.capacity()));
+    }
+    if (max_bytes > 0) {
+      EXPECT_EQ(store.size(), store.capacity());
+      EXPECT_LE(store.bytes(), max_bytes);
+      store.reserve(1'000'000);
+      EXPECT_LE(store.bytes(), max_bytes);
+    }
+  }
+}
+
 TEST(MemoryRowStore, RefusesALimitThatHasNoRoomForARow) {
   const auto made = [](const MemoryRowStoreOptions& options) {
     return [options] { MemoryRowStore{options}; };

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "lockstep/parameter_server/service/parameter_service.h"
+#include "lockstep/parameter_server/shards/disk_row_store.h"
+#include "lockstep/parameter_server/shards/row_disk.h"
 #include "lockstep/runtime/base/errors.h"
 #include "lockstep/runtime/base/files/checkpoint_error.h"
 #include "lockstep/tests/support/test_files.h"
@@ -248,6 +250,34 @@ TEST(ServerCheckpoint, ATableThatGrowsComesBackExactlyAndWithAnotherNumberOfServ
     EXPECT_TRUE(united.pull_rows(numbers + rows.begin).values.equal(shard->pull_rows(numbers).values));
   }
   EXPECT_FALSE(single.find_growing("other", whole, *own[0].shard->growth()));
+}
+
+TEST(ServerCheckpoint, ATableInMemoryComesBackOnDisk) {
+  if (!has_disk_row_store()) GTEST_SKIP() << "built without RocksDB";
+  const TemporaryFolder folder;
+  ServerCheckpoints checkpoints(folder.path() + "/backup");
+  const RowRange all{0, int64_t{1} << kSavedBits};
+  const auto saved = growing_table("grown", all);
+  checkpoints.save({{saved}}, 4);
+  const auto disk = std::make_shared<RowDisk>(folder.path() + "/rows");
+  const auto storage = std::make_shared<ServerCheckpoint>(ServerCheckpointOptions{
+      .folder = folder.path() + "/backup", .server = 0, .num_servers = 1, .on_message = {}, .disk = disk});
+  // Its limit of 50,000 bytes is too small for a disk, so it waits until a client says the new one.
+  EXPECT_THAT(storage->take_own(), IsEmpty());
+  ParameterService service(storage, {}, disk);
+  const CreateShard request{.shard = "grown",
+                            .variable = "grown",
+                            .rows = all,
+                            .values = torch::empty({0, 3}),
+                            .initial = saved.shard->filtered()->initial,
+                            .rule = AdamRule{},
+                            .filter = saved.shard->filtered()->filter,
+                            .growth = RowGrowth{.max_bytes = int64_t{1} << 24, .num_bits = kSavedBits}};
+  EXPECT_EQ(decode_created(service.handle(encode_request(request))).origin, ShardOrigin::kRestored);
+  const auto numbers = torch::arange(0, 9) * 1000;
+  EXPECT_TRUE(
+      service.shard("grown")->pull_rows(numbers).values.equal(saved.shard->pull_rows(numbers).values));
+  EXPECT_EQ(service.shard("grown")->extent().rows, saved.shard->extent().rows);
 }
 
 }  // namespace

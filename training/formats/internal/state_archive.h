@@ -12,8 +12,9 @@ namespace lockstep {
 /// Writes the content of a state file in the format of save_state_file(). Each part is named after the tensor
 /// that it ends with. Calls `make` for each tensor of the device "meta", in the order in the state, when its
 /// values are to be written, and keeps none of the results. Throws as save_state_file() does, and what the
-/// sink and `make` throw.
-void write_state_archive(const StateValue& state, PartSink& sink, const TensorMaker& make = {});
+/// sink and `make` throw. Without `has_checksums`, tensors are read only once, by the sink.
+void write_state_archive(const StateValue& state, PartSink& sink, const TensorMaker& make = {},
+                         bool has_checksums = true);
 
 /// Writes a state file with such content, as save_state_file() does.
 void save_state_archive(const std::string& path, const StateValue& state, const TensorMaker& make);

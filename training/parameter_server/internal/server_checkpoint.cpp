@@ -15,6 +15,7 @@
 #include "lockstep/training/checkpoints/checkpoint_store.h"
 #include "lockstep/training/formats/internal/state_archive.h"
 #include "lockstep/training/formats/state_view.h"
+#include "lockstep/training/parameter_server/internal/saved_row_file.h"
 #include "lockstep/training/parameter_server/internal/shard_file.h"
 
 namespace lockstep {
@@ -43,25 +44,57 @@ CheckpointFile write_state(const std::string& folder, const std::string& name,
   return write_checkpoint_file(folder, name, [&](PartSink& sink) { write_state_archive(state, sink); });
 }
 
+/// Writes large tensors in pieces, and releases each one's memory if it is a mapped file of the disk.
+class ReleasingSink : public PartSink {
+ public:
+  ReleasingSink(PartSink& sink, RowDisk& disk) : sink_(sink), disk_(disk) {}
+
+  void write(const void* bytes, size_t count) override {
+    constexpr size_t kMost = size_t{1} << 20;
+    const char* next = static_cast<const char*>(bytes);
+    while (count > 0) {
+      const size_t size = std::min(count, kMost);
+      sink_.write(next, size);
+      disk_.release(next, size);
+      next += size;
+      count -= size;
+    }
+  }
+  void end_part(const std::string& name) override { sink_.end_part(name); }
+
+ private:
+  PartSink& sink_;
+  RowDisk& disk_;
+};
+
+/// Writes a shard that may be larger than the memory. The manifest has its checksums; others would need a
+/// second pass.
+CheckpointFile write_rows_on_disk(const std::string& folder, const std::string& name,
+                                  const StateValue::Dict& state, RowDisk& disk) {
+  return write_checkpoint_file(folder, name, [&](PartSink& sink) {
+    ReleasingSink releasing(sink, disk);
+    write_state_archive(state, releasing, {}, /*has_checksums=*/false);
+  });
+}
+
 StateValue read_state(const std::string& folder, const CheckpointFile& file) {
   const std::string bytes = read_checkpoint_file(folder, file);
   return read_state_archive(InputFile(folder + "/" + file.name, bytes));
 }
 
-/// Returns the shard of `rows` that `described` holds, in a server's file.
-std::shared_ptr<ParameterShard> restored_shard(const StateView& described, const RowRange& rows,
-                                               const ParameterShard::Saved& saved, const std::string& source,
-                                               const std::shared_ptr<RowDisk>& disk) {
-  const auto rule = rule_in(described.at("rule"));
-  const auto filtered = filter_in(described.at("filter"), rows);
+/// Returns the shard of `rows` that `described` holds, in a server's file, without its values; null if rows
+/// on the disk cannot have the limit of memory that it had.
+std::shared_ptr<ParameterShard> described_shard(const StateView& described, const RowRange& rows,
+                                                const ParameterShard::Saved& saved,
+                                                const std::shared_ptr<RowDisk>& disk) {
   const auto growth = growth_in(described);
   try {
-    auto shard = std::make_shared<ParameterShard>(described.at("name").text(), saved.values, rule, filtered,
-                                                  growth, disk);
-    shard->restore(saved);
-    return shard;
-  } catch (const InvalidArgument& error) {
-    throw CheckpointError(source + ": " + error.what());
+    return std::make_shared<ParameterShard>(described.at("name").text(), saved.values,
+                                            rule_in(described.at("rule")),
+                                            filter_in(described.at("filter"), rows), growth, disk);
+  } catch (const InvalidArgument&) {
+    if (growth && disk) return nullptr;
+    throw;
   }
 }
 
@@ -132,17 +165,32 @@ void ServerCheckpoint::open_server(const CheckpointManifest& manifest, int serve
     if (const auto filtered = filter_in(shard.at("filter"), entry.rows)) entry.filter = filtered->filter;
     entry.grows = growth_in(shard).has_value();
     if (is_own) {
-      own_.push_back(
-          {entry.variable, entry.rows,
-           restored_shard(shard, entry.rows, load(entry), path_ + "/" + entry.file.name, options_.disk)});
+      restore_own(shard, entry);
     } else if (is_needed) {
-      read_checkpoint_file(path_, entry.file);  // throws if it is damaged
+      check_checkpoint_file(path_, entry.file);
     }
     entries_.push_back(std::move(entry));
   }
 }
 
+void ServerCheckpoint::restore_own(const StateView& described, const Entry& entry) {
+  const auto saved = load(entry);
+  try {
+    const auto shard = described_shard(described, entry.rows, saved, options_.disk);
+    if (!shard) return;  // find_growing() returns its rows, for the limit that clients ask for
+    shard->restore(saved);
+    own_.push_back({entry.variable, entry.rows, shard});
+  } catch (const InvalidArgument& error) {
+    throw CheckpointError(path_ + "/" + entry.file.name + ": " + error.what());
+  }
+}
+
+/// A table that grows may be larger than the memory: its rows are read in pieces, when they are restored.
 ParameterShard::Saved ServerCheckpoint::load(const Entry& entry) const {
+  if (entry.grows) {
+    check_checkpoint_file(path_, entry.file);
+    return open_growing_shard(path_ + "/" + entry.file.name);
+  }
   const auto state = read_state(path_, entry.file);
   return shard_in(StateView(state, path_ + "/" + entry.file.name));
 }
@@ -168,17 +216,23 @@ std::optional<ParameterShard::Saved> ServerCheckpoint::find(const std::string& v
 std::optional<ParameterShard::Saved> ServerCheckpoint::find_growing(const std::string& variable,
                                                                     const FilteredRows& filtered,
                                                                     const RowGrowth& growth) {
-  std::vector<SavedShard> parts;
+  std::vector<const Entry*> found;
   const auto own = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.variable == variable && entry.grows && entry.rows == filtered.rows;
   });
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     // Beside the same rows of a table that grows, those of other servers are not needed.
-    if (entry->variable == variable && (own == entries_.end() || entry == own))
-      parts.push_back({entry->rows, load(*entry), entry->filter});
+    if (entry->variable == variable && (own == entries_.end() || entry == own)) found.push_back(&*entry);
   }
-  if (parts.empty()) return std::nullopt;
+  if (found.empty()) return std::nullopt;
+  std::vector<SavedShard> parts;
   try {
+    for (const Entry* entry : found) {
+      SavedShard part{entry->rows, load(*entry), entry->filter};
+      // Of a table with numbered rows, no more than one whole part is in memory.
+      part.saved = growing_part(part, filtered, growth);
+      parts.push_back(std::move(part));
+    }
     return assemble_growing(parts, filtered, growth);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(path_ + ": " + variable + ": " + error.what());
@@ -200,7 +254,10 @@ std::string ServerCheckpoint::save(const std::string& folder, const std::vector<
     const std::string name = name_of_shard_file(options_.server, described.size());
     const auto saved = shard->save();
     manifest.step = std::max(manifest.step, static_cast<int64_t>(saved.version));
-    manifest.files.push_back(write_state(path, name, state_of_shard(saved)));
+    const auto state = state_of_shard(saved);
+    manifest.files.push_back(shard->growth() && options_.disk
+                                 ? write_rows_on_disk(path, name, state, *options_.disk)
+                                 : write_state(path, name, state));
     StateValue::Dict entry;
     entry.add("name", shard->name());
     entry.add("variable", variable);

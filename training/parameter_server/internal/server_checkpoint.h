@@ -9,6 +9,7 @@
 
 #include "lockstep/parameter_server/shards/shard_storage.h"
 #include "lockstep/training/checkpoints/checkpoint_manifest.h"
+#include "lockstep/training/formats/state_view.h"
 
 namespace lockstep {
 
@@ -32,8 +33,9 @@ class ServerCheckpoint : public ShardStorage {
   /// one cannot be read. An empty folder is no error.
   explicit ServerCheckpoint(const ServerCheckpointOptions& options);
 
-  /// Returns the shards that this server held when the checkpoint was written, to resume them. Empty if
-  /// another number of servers wrote it, or if they were already taken.
+  /// Returns the shards that this server held when the checkpoint was written, to resume them, except tables
+  /// that grow whose limit of memory was none that rows on the disk can have. Empty if another number of
+  /// servers wrote it, or if they were already taken.
   std::vector<HeldShard> take_own() { return std::exchange(own_, {}); }
   /// Returns the checkpoint's path; empty if there is none.
   const std::string& path() const { return path_; }
@@ -60,6 +62,7 @@ class ServerCheckpoint : public ShardStorage {
 
   void open(const std::string& path);
   void open_server(const CheckpointManifest& manifest, int server, int num_servers);
+  void restore_own(const StateView& described, const Entry& entry);
   ParameterShard::Saved load(const Entry& entry) const;
   void log(const std::string& line) const;
 

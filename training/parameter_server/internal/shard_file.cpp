@@ -126,11 +126,12 @@ torch::Tensor tensor_of_pushes(const std::vector<PushId>& pushes) {
   return tensor;
 }
 
-std::vector<PushId> pushes_in(const StateView& saved) {
+std::vector<PushId> pushes_in(const StateView& saved,
+                              const std::function<torch::Tensor(const torch::Tensor&)>& read) {
   const auto& tensor = saved.tensor();
   if (tensor.scalar_type() != torch::kLong || tensor.dim() != 2 || tensor.size(1) != 2)
     saved.fail("pairs of int64", c10::str(tensor.scalar_type(), " ", tensor.sizes()));
-  const auto pairs = tensor.contiguous();
+  const auto pairs = (read ? read(tensor) : tensor).contiguous();
   const auto* next = pairs.const_data_ptr<int64_t>();
   std::vector<PushId> pushes(static_cast<size_t>(pairs.size(0)));
   for (auto& push : pushes) {
@@ -154,7 +155,8 @@ StateValue::Dict state_of_shard(const ParameterShard::Saved& saved) {
   return state;
 }
 
-ParameterShard::Saved shard_in(const StateView& saved) {
+ParameterShard::Saved shard_in(const StateView& saved,
+                               const std::function<torch::Tensor(const torch::Tensor&)>& read) {
   ParameterShard::Saved shard;
   shard.values = saved.at("values").tensor();
   for (const auto& [key, tensor] : saved.at("optimizer").entries()) {
@@ -163,7 +165,7 @@ ParameterShard::Saved shard_in(const StateView& saved) {
     shard.optimizer.emplace_back(*name, tensor.tensor());
   }
   shard.version = std::bit_cast<uint64_t>(saved.at("version").count());
-  shard.pushes = pushes_in(saved.at("pushes"));
+  shard.pushes = pushes_in(saved.at("pushes"), read);
   return shard;
 }
 

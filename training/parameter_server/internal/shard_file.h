@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "lockstep/parameter_server/shards/parameter_shard.h"
@@ -13,8 +14,10 @@ namespace lockstep {
 /// tensors share memory with `saved`.
 StateValue::Dict state_of_shard(const ParameterShard::Saved& saved);
 /// Throws CheckpointError naming the entry that state_of_shard() cannot have written.
-/// ParameterShard::restore() checks whether the state fits a shard.
-ParameterShard::Saved shard_in(const StateView& saved);
+/// ParameterShard::restore() checks whether the state fits a shard. `read`, if there is one, returns the
+/// values of a tensor that was not read yet.
+ParameterShard::Saved shard_in(const StateView& saved,
+                               const std::function<torch::Tensor(const torch::Tensor&)>& read = {});
 
 /// Returns a rule as its name and numbers, such as {"name": "sgd", "momentum": 0.9, ...}.
 StateValue::Dict state_of_rule(const UpdateRule& rule);
