@@ -97,15 +97,15 @@ void shift(const Plane& plane, const Crop& crop) {
 }
 
 /// Pixels of a row that are found at once.
-constexpr int64_t kBlock = 128;
+constexpr int64_t kFoundPixels = 128;
 
 /// Where pixels of the result are from: each is a mean of four pixels, of which this is the upper left one,
 /// weighted by the parts of a pixel's width and height.
 struct Sources {
-  alignas(64) int32_t column[kBlock];
-  alignas(64) int32_t row[kBlock];
-  alignas(64) float part_x[kBlock];
-  alignas(64) float part_y[kBlock];
+  alignas(64) int32_t column[kFoundPixels];
+  alignas(64) int32_t row[kFoundPixels];
+  alignas(64) float part_x[kFoundPixels];
+  alignas(64) float part_y[kFoundPixels];
 };
 
 /// Splits a coordinate into a whole number and the part that is left. Those outside the image become the next
@@ -196,7 +196,7 @@ void for_each_corners(const Plane& plane, const Crop& crop, const Sources& sourc
 /// Interpolates `count` pixels of one channel.
 void interpolate_values(const Plane& plane, const Crop& crop, const Sources& sources, int64_t count,
                         float* __restrict to) {
-  alignas(64) float corners[4][kBlock];
+  alignas(64) float corners[4][kFoundPixels];
   for_each_corners(plane, crop, sources, count, [&](int64_t i, const Corners& of, auto) {
     corners[0][i] = *of.a;
     corners[1][i] = *of.b;
@@ -215,7 +215,7 @@ void interpolate_values(const Plane& plane, const Crop& crop, const Sources& sou
 void interpolate_pixels(const Plane& plane, const Crop& crop, const Sources& sources, int64_t count,
                         float* to) {
   // Four values are read and written at once, the last of which is not used.
-  alignas(64) float pixels[3 * kBlock + 1];
+  alignas(64) float pixels[3 * kFoundPixels + 1];
   for_each_corners(plane, crop, sources, count, [&](int64_t i, const Corners& of, auto has_fourth) {
     constexpr int kRead = has_fourth ? 4 : 3;
     const float x = sources.part_x[i], y = sources.part_y[i];
@@ -256,8 +256,8 @@ void rotate_image(const ImageMove& move, const ImageChange& change) {
   const Crop crop(move, change, has_pixels_of_three(move) ? 3 : 1);
   Sources sources;
   for (int64_t y = 0; y < move.height; ++y) {
-    for (int64_t x = 0; x < move.width; x += kBlock) {
-      const int64_t count = std::min(kBlock, move.width - x);
+    for (int64_t x = 0; x < move.width; x += kFoundPixels) {
+      const int64_t count = std::min(kFoundPixels, move.width - x);
       find(move, change, y, x, count, sources);
       for_each_plane(move, [&](const Plane& plane) {
         if (has_pixels_of_three(move)) {
