@@ -31,8 +31,9 @@ constexpr int64_t kLargeMemory = kLeastDiskRowMemory;
 // A row has its values and Adagrad's sums of squares; in memory, it takes 36 bytes more.
 constexpr int64_t kLargeRows = 10 * kLargeMemory / (2 * 4 * kLargeColumns + 36) + 1;
 constexpr int64_t kLargeBatch = 4000;
-// For what is not of the table: batches, buffers of files, and what the allocator keeps.
-constexpr int64_t kMemoryBeside = int64_t{16} << 20;
+// For what is not of the table: batches, buffers of files, and what the allocator keeps, which varies. A
+// table that is read whole takes four times as much.
+constexpr int64_t kMemoryBeside = int64_t{32} << 20;
 
 int64_t bytes_in_status(const std::string& name) {
   std::ifstream status("/proc/self/status");
