@@ -92,6 +92,7 @@ class ChecksTest(TreeTest):
         super().setUp()
         self.write("runtime/strategy.h", HEADER)
         self.write("runtime/internal/secret.h", "namespace lockstep { class Secret {}; }\n")
+        self.write("runtime/internal/parts/part.h", "namespace lockstep { class SecretPart {}; }\n")
         self.write("runtime/workers/worker.h", "namespace lockstep { class Worker {}; }\n")
         self.write("runtime/workers/CMakeLists.txt", "lockstep_add_room(INTERNAL\n  SOURCES worker.cpp)\n")
 

@@ -10,17 +10,17 @@ NAMESPACE = re.compile(r"namespace\s+([\w:]*)\s*$")
 AFTER_A_NAME = set("(;={,}")
 
 
-def is_internal(header):
+def is_internal(header, root):
     """Whether users do not include this header: by its folder, or by what the room's CMakeLists.txt says."""
     room = header.parent / "CMakeLists.txt"
-    return header.parent.name == "internal" or (
+    return "internal" in header.relative_to(root).parts or (
         room.is_file() and re.search(r"lockstep_add_room\([A-Z_ ]*\bINTERNAL\b", room.read_text(encoding="utf-8")) is not None)
 
 
 def public_headers(root):
     """All headers of the layers but the internal ones."""
     headers = sorted(path for layer in LAYERS for path in (root / layer).rglob("*.h"))
-    return [path for path in headers if not is_internal(path)]
+    return [path for path in headers if not is_internal(path, root)]
 
 
 class DeclaredNames:

@@ -20,9 +20,6 @@ namespace {
 using testing::grown_like;
 using testing::grown_shard;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
-using testing::grown_like;
-using testing::grown_shard;
 using testing::IdBatch;
 using testing::initial_of_id;
 using testing::kGrownBits;
@@ -33,6 +30,7 @@ using testing::push_batch;
 using testing::random_batch;
 using testing::row_of_id;
 using testing::rules;
+using ::testing::ThrowsMessage;
 
 /// The parts of a table of the whole range that `count` servers hold, after the same updates.
 std::vector<SavedShard> saved_parts(int64_t count, const UpdateRule& rule) {
