@@ -4,11 +4,8 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <limits>
 #include <numeric>
-#include <unordered_set>
 
 #include "lockstep/parameter_server/shards/memory_row_store.h"
 #include "lockstep/parameter_server/shards/row_numbers.h"

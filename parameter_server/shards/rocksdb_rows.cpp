@@ -23,7 +23,7 @@ constexpr int64_t kBytesAtOnce = int64_t{256} << 10;
 constexpr int64_t kBatchBytes = int64_t{256} << 10;
 constexpr int kOpenTables = 64;
 /// Two compactions at once may each write this many tables before they remove others.
-constexpr int64_t kTablesOfCompactions = 2 * 10;
+constexpr int64_t kTablesOfCompactions = int64_t{2} * 10;
 
 /// Big-endian, so that keys are in the order of the numbers, none of which is negative.
 void store_key(char* key, uint64_t number) {
