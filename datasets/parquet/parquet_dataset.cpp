@@ -40,7 +40,7 @@ struct ParquetState {
   size_t lanes = 1;
   std::string null_rules;
   std::shared_ptr<ReadTimes> times = std::make_shared<ReadTimes>();
-  std::optional<IdleMemory> idle;
+  std::optional<RecyclingLimit> recycling;
   std::unique_ptr<RowGroupCache> cache;
 
   size_t group_of(size_t index) const {
@@ -101,9 +101,9 @@ std::string text_of_null_rules(const ParquetDatasetOptions& options) {
   return text;
 }
 
-/// Returns how much of the limit is for memory that row groups no longer use: the next one is decoded into
-/// it.
-int64_t idle_bytes(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {
+/// Returns how much of the limit is for memory beside row groups: pieces that fit no column any more, and
+/// bytes that are still to be decoded.
+int64_t reserved_bytes(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {
   int64_t largest = 0;
   for (const RowGroupCache::Group& group : groups) largest = std::max(largest, group.bytes);
   return std::min({limit / 4, largest, limit - largest});
@@ -194,9 +194,9 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     check_size(opened.file, of.row_group, values, limit);
     return values;
   };
-  const int64_t idle = idle_bytes(options.memory_limit, sizes);
-  state.idle.emplace(idle);
-  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit - idle, decode,
+  const int64_t reserved = reserved_bytes(options.memory_limit, sizes);
+  state.recycling.emplace(options.memory_limit);
+  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit - reserved, decode,
                                                 num_threads(options));
 }
 

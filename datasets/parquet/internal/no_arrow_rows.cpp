@@ -37,8 +37,8 @@ at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {
   return at::empty(shape, type);
 }
 
-IdleMemory::IdleMemory(int64_t bytes) : bytes_(bytes) {}
+RecyclingLimit::RecyclingLimit(int64_t bytes) : bytes_(bytes) {}
 
-IdleMemory::~IdleMemory() = default;
+RecyclingLimit::~RecyclingLimit() = default;
 
 }  // namespace lockstep

@@ -14,18 +14,19 @@ namespace lockstep {
 /// builds without Arrow, it is at::empty().
 at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type);
 
-/// While one lives, up to `bytes` that nobody uses are kept for recycled tensors and decoded columns, which
-/// several add up to. Without any, such memory is given back. Thread-safe.
+/// While one lives, memory that is no longer used is kept for recycled tensors and decoded columns, as long
+/// as it and theirs have at most `bytes`, which several add up to. Without any, it is given back.
+/// Thread-safe.
 ///
 /// Example:
 ///
-///     const IdleMemory idle(int64_t{32} << 20);
-class IdleMemory {
+///     const RecyclingLimit limit(int64_t{1} << 30);
+class RecyclingLimit {
  public:
-  explicit IdleMemory(int64_t bytes);
-  ~IdleMemory();
-  IdleMemory(const IdleMemory&) = delete;
-  IdleMemory& operator=(const IdleMemory&) = delete;
+  explicit RecyclingLimit(int64_t bytes);
+  ~RecyclingLimit();
+  RecyclingLimit(const RecyclingLimit&) = delete;
+  RecyclingLimit& operator=(const RecyclingLimit&) = delete;
 
  private:
   int64_t bytes_;

@@ -85,16 +85,19 @@ arrow::Status RecyclingPool::Allocate(int64_t size, int64_t alignment, uint8_t**
       *out = found->second.back();
       pieces_[*out] = found->first;
       idle_bytes_ -= found->first;
+      used_bytes_ += found->first;
       found->second.pop_back();
       if (found->second.empty()) idle_.erase(found);
       stats_.DidAllocateBytes(size);
       return arrow::Status::OK();
     }
+    give_back_beyond(most_ - piece, /*spared_size=*/-1);
   }
   ARROW_RETURN_NOT_OK(new_piece(from_, piece, out));
   stats_.DidAllocateBytes(size);
   const std::lock_guard<std::mutex> lock(mutex_);
   pieces_[*out] = piece;
+  used_bytes_ += piece;
   return arrow::Status::OK();
 }
 
@@ -131,8 +134,10 @@ void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
     if (found != pieces_.end()) {
       piece = found->second;
       pieces_.erase(found);
-      make_room(piece);
-      if (idle_bytes_ + piece <= most_idle_) {
+      used_bytes_ -= piece;
+      // Sizes that nobody asks for any more would take the place of those that are.
+      give_back_beyond(most_ - piece, /*spared_size=*/piece);
+      if (used_bytes_ + idle_bytes_ + piece <= most_) {
         idle_[piece].push_back(buffer);
         idle_bytes_ += piece;
         return;
@@ -146,30 +151,26 @@ void RecyclingPool::Free(uint8_t* buffer, int64_t size, int64_t alignment) {
   }
 }
 
-/// Gives back pieces of other sizes until one of `piece` bytes may be kept, or there are none: sizes that
-/// nobody asks for any more would take the place of those that are.
-void RecyclingPool::make_room(int64_t piece) {
-  for (auto sizes = idle_.begin(); sizes != idle_.end() && idle_bytes_ + piece > most_idle_;) {
-    if (sizes->first == piece) {
+/// Gives back unused pieces, but for those of one size, until there are no others, or all pieces have at most
+/// `most` bytes.
+void RecyclingPool::give_back_beyond(int64_t most, int64_t spared_size) {
+  for (auto sizes = idle_.begin(); sizes != idle_.end() && used_bytes_ + idle_bytes_ > most;) {
+    auto& [size, pieces] = *sizes;
+    if (size == spared_size) {
       ++sizes;
       continue;
     }
-    give_back(sizes);
+    free_piece(from_, pieces.back(), size);
+    idle_bytes_ -= size;
+    pieces.pop_back();
+    if (pieces.empty()) sizes = idle_.erase(sizes);
   }
 }
 
-/// Gives one piece of this size back, and goes on to the next size if there is no other.
-void RecyclingPool::give_back(std::map<int64_t, std::vector<uint8_t*>>::iterator& sizes) {
-  free_piece(from_, sizes->second.back(), sizes->first);
-  idle_bytes_ -= sizes->first;
-  sizes->second.pop_back();
-  if (sizes->second.empty()) sizes = idle_.erase(sizes);
-}
-
-void RecyclingPool::change_most_idle(int64_t bytes) {
+void RecyclingPool::change_most(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  most_idle_ += bytes;
-  for (auto sizes = idle_.begin(); sizes != idle_.end() && idle_bytes_ > most_idle_;) give_back(sizes);
+  most_ += bytes;
+  give_back_beyond(most_, /*spared_size=*/-1);
 }
 
 int64_t RecyclingPool::idle_bytes() const {
@@ -183,12 +184,13 @@ RecyclingPool* recycling_pool() {
   return pool;
 }
 
-IdleMemory::IdleMemory(int64_t bytes) : bytes_(bytes) {
-  recycling_pool()->change_most_idle(bytes_);
+// Several must not overflow.
+RecyclingLimit::RecyclingLimit(int64_t bytes) : bytes_(std::min(bytes, int64_t{1} << 50)) {
+  recycling_pool()->change_most(bytes_);
 }
 
-IdleMemory::~IdleMemory() {
-  recycling_pool()->change_most_idle(-bytes_);
+RecyclingLimit::~RecyclingLimit() {
+  recycling_pool()->change_most(-bytes_);
 }
 
 at::Tensor recycled_tensor(c10::IntArrayRef shape, at::ScalarType type) {

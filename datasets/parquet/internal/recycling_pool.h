@@ -20,8 +20,9 @@ namespace lockstep {
 ///     auto buffer = arrow::AllocateBuffer(1 << 20, pool);
 class RecyclingPool final : public arrow::MemoryPool {
  public:
-  /// Keeps at most `most_idle` bytes that nobody uses, until change_most_idle().
-  explicit RecyclingPool(arrow::MemoryPool* from, int64_t most_idle) : from_(from), most_idle_(most_idle) {}
+  /// Keeps memory that nobody uses as long as it and what is used have at most `most` bytes, until
+  /// change_most().
+  explicit RecyclingPool(arrow::MemoryPool* from, int64_t most) : from_(from), most_(most) {}
   ~RecyclingPool() override;
 
   using arrow::MemoryPool::Allocate;
@@ -37,27 +38,27 @@ class RecyclingPool final : public arrow::MemoryPool {
   int64_t num_allocations() const override { return stats_.num_allocations(); }
   std::string backend_name() const override { return from_->backend_name(); }
 
-  /// Adds `bytes`, which may be negative, to the most that is kept, and gives back pieces beyond it.
-  void change_most_idle(int64_t bytes);
+  /// Adds `bytes`, which may be negative, to that limit, and gives back unused pieces beyond it.
+  void change_most(int64_t bytes);
 
   /// Returns the bytes that are kept, and used by nobody.
   int64_t idle_bytes() const;
 
  private:
   int64_t piece_of(uint8_t* buffer) const;
-  void make_room(int64_t piece);
-  void give_back(std::map<int64_t, std::vector<uint8_t*>>::iterator& sizes);
+  void give_back_beyond(int64_t most, int64_t spared_size);
 
   arrow::MemoryPool* from_;
-  int64_t most_idle_;  // guarded by mutex_
+  int64_t most_;  // guarded by mutex_
   arrow::internal::MemoryPoolStats stats_;
   mutable std::mutex mutex_;
   std::map<int64_t, std::vector<uint8_t*>> idle_;  // by size; guarded by mutex_, like the next
   int64_t idle_bytes_ = 0;
+  int64_t used_bytes_ = 0;                        // of pieces
   std::unordered_map<uint8_t*, int64_t> pieces_;  // sizes of those that are used
 };
 
-/// Returns the pool of this process, which keeps as much as IdleMemory says.
+/// Returns the pool of this process, which keeps as much as RecyclingLimit says.
 RecyclingPool* recycling_pool();
 
 }  // namespace lockstep

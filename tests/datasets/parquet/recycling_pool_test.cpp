@@ -67,13 +67,13 @@ TEST(RecyclingPool, GivesBackWhatItMayNoLongerKeep) {
     return pool.idle_bytes();
   };
   EXPECT_EQ(idle_after_two(), 0);
-  pool.change_most_idle(kLarge);
+  pool.change_most(kLarge);
   EXPECT_EQ(idle_after_two(), kLarge);
-  pool.change_most_idle(kLarge);
+  pool.change_most(kLarge);
   EXPECT_EQ(idle_after_two(), 2 * kLarge);
-  pool.change_most_idle(-kLarge);
+  pool.change_most(-kLarge);
   EXPECT_EQ(pool.idle_bytes(), kLarge);
-  pool.change_most_idle(-kLarge);
+  pool.change_most(-kLarge);
   EXPECT_EQ(pool.idle_bytes(), 0);
 }
 
