@@ -129,8 +129,8 @@ TEST(Mixup, RoundsShortTypesOnceAndTiesToEven) {
       own.push_back(static_cast<float>(1 + i * step));
       other.push_back(static_cast<float>(1 + (i % 3 == 2 ? 2 * i + 5 : i + 1) * step));
     }
-    const auto batch = [&](const std::vector<float>& values) {
-      return torch::tensor(values).to(dtype).repeat({3, 1});
+    const auto batch = [type = dtype](const std::vector<float>& values) {
+      return torch::tensor(values).to(type).repeat({3, 1});
     };
     const auto weights = torch::tensor({0.5F, 0.25F, 0.3F});
     const auto classes = torch::tensor({0, 1, 1}, torch::kLong);
