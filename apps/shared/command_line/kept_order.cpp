@@ -40,8 +40,7 @@ void require_kept_order(const std::string& earlier, const std::string& now) {
   throw CheckpointError(fmt::format(
       "--parquet-memory {}: expected {}, with which the checkpoint was made, or another value with which a "
       "batch has examples of {} row groups, but got one with which it has examples of {}; their order "
-      "depends "
-      "on it, and the rest of the epoch would repeat some and leave out others",
+      "depends on it, and the rest of the epoch would repeat some and leave out others",
       after->memory, before->memory, before->lanes, after->lanes));
 }
 

@@ -15,7 +15,7 @@ import train_ctr_case
 
 # Each server has the least memory that rows on disk can have. Rows of 128 float32, with Adagrad's sums, take 1 KiB.
 MEMORY, SERVERS, COLUMNS = 24 << 20, 2, 128
-# What a row in memory takes beside its record: its place in the order of use, and its chain of the hash table.
+# Bytes that a row in memory takes beside its record: its place in the order of use, and its chain of the hash table.
 ROW_BYTES = 2 * 4 * COLUMNS + 36
 LOSSES = re.compile(r"step (\d+)/80  loss (\S+)")
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from object_store import BUSY
-from object_store_case import ESCAPED, KEY, SECRET, ObjectStoreCase, parquet
+from object_store_case import ESCAPED, KEY, SECRET, ObjectStoreCase
+from remote_parquet_case import parquet
 
 
 class ObjectStoreTest(ObjectStoreCase):

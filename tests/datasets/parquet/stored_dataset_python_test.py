@@ -8,7 +8,8 @@ import unittest
 
 import pyarrow.parquet as pq
 
-from object_store_case import ObjectStoreCase, parquet
+from object_store_case import ObjectStoreCase
+from remote_parquet_case import parquet
 
 ROWS = 30  # of a file, in three row groups
 

@@ -2,11 +2,7 @@
 """Reads Parquet files from a WebHDFS server on loopback, whose requests fail as those of real clusters do."""
 
 import io
-import os
-import pathlib
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 import unittest
@@ -14,19 +10,11 @@ import unittest
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from remote_parquet_case import RemoteParquetCase, parquet
 from webhdfs_server import Remote, WebHdfs, make_certificate
 
 TOKEN = "KAAKSm9i+b3Rl/c3Qt=="
 DENIED = Remote(403, "AccessControlException", "Permission denied: user=guest, access=READ, inode=\"/a.parquet\"")
-
-
-def parquet(first=0):
-    rows = range(first, first + 30)
-    table = pa.table({"label": [i % 2 for i in rows], "ids": [[i] * (i % 4) for i in rows], "text": [f"row {i}" for i in rows],
-                      "price": [i / 8 for i in rows]})
-    content = io.BytesIO()
-    pq.write_table(table, content, row_group_size=10)
-    return content.getvalue()
 
 
 def first_byte(row_group):
@@ -37,37 +25,13 @@ def first_byte(row_group):
 SECOND_ROW_GROUP = range(first_byte(1), first_byte(2))
 
 
-class WebHdfsTest(unittest.TestCase):
+class WebHdfsTest(RemoteParquetCase):
+    settings = "HADOOP_"
+    secrets = (TOKEN, "delegation=", "s3cret")
+
     def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        super().setUp()
         self.store = self.enterContext(WebHdfs())
-
-    def run_print(self, *arguments, **environment):
-        own = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_") and not name.lower().endswith("_proxy")}
-        command = [os.environ["PRINT_PARQUET"], *map(str, arguments)]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=own | environment)
-        for secret in (TOKEN, "delegation=", "s3cret"):
-            self.assertNotIn(secret, process.stderr)
-        return process
-
-    def read(self, *arguments, **environment):
-        process = self.run_print(*arguments, **environment)
-        self.assertEqual((process.returncode, process.stderr), (0, ""))
-        return process.stdout
-
-    def local(self, content, *arguments):
-        """Returns what a local file with this content prints."""
-        path = self.folder / "local.parquet"
-        path.write_bytes(content)
-        return self.read(path, "none", *arguments)
-
-    def expect_error(self, name, *parts, arguments, **environment):
-        process = self.run_print(*arguments, **environment)
-        self.assertEqual(process.returncode, 3, process.stderr)
-        self.assertTrue(process.stderr.startswith(f"{name}"), process.stderr)
-        for part in parts:
-            self.assertIn(part, process.stderr)
-        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
 
     def expect_error_of_file(self, *parts, attempts=2, query="", **environment):
         self.expect_error(self.store.name("a.parquet") + ": ", *parts,

@@ -99,7 +99,7 @@ void shift(const Plane& plane, const Crop& crop) {
 /// Pixels of a row that are found at once.
 constexpr int64_t kFoundPixels = 128;
 
-/// Where pixels of the result are from: each is a mean of four pixels, of which this is the upper left one,
+/// The sources of pixels of the result: each is a mean of four pixels, of which this is the upper left one,
 /// weighted by the parts of a pixel's width and height.
 struct Sources {
   alignas(64) int32_t column[kFoundPixels];
