@@ -1,6 +1,5 @@
 #include "lockstep/datasets/images/image_augmentation.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -15,6 +14,7 @@
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
 #include "lockstep/datasets/images/internal/device_augmentation.h"
+#include "lockstep/datasets/images/internal/for_each_image.h"
 #include "lockstep/datasets/images/internal/host_augmentation.h"
 #include "lockstep/datasets/images/internal/shortest_text.h"
 
@@ -94,14 +94,11 @@ at::Tensor augment_on_host(const ImageAugmentation& augmentation, const at::Tens
   const auto* columns = changes.const_data_ptr<float>();
   auto* result = to.mutable_data_ptr<float>();
   constexpr int64_t kValuesOfAThread = 16384;
-  at::parallel_for(0, images.size(0), std::max<int64_t>(1, kValuesOfAThread / std::max<int64_t>(1, values)),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       ImageChange change;
-                       std::memcpy(static_cast<void*>(&change), columns + i * kChangeColumns, sizeof change);
-                       all.change(image + i * values, change, result + i * values);
-                     }
-                   });
+  for_each_image(images.size(0), values, kValuesOfAThread, [&](int64_t i) {
+    ImageChange change;
+    std::memcpy(static_cast<void*>(&change), columns + i * kChangeColumns, sizeof change);
+    all.change(image + i * values, change, result + i * values);
+  });
   return to;
 }
 

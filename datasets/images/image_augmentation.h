@@ -59,8 +59,9 @@ struct ImageAugmentation {
   /// Draws the changes of these examples: float32 [n, 9] on the CPU, for apply().
   at::Tensor draw(c10::ArrayRef<size_t> indices, int64_t epoch) const;
   /// Returns the changed images, of the same shape and memory format. `images` is float32 [n, channels,
-  /// height, width], `draws` are of draw() for n examples, on the images' device. Throws
-  /// std::invalid_argument for other shapes, types and devices, and as check().
+  /// height, width], `draws` are of draw() for n examples, on the images' device. On the CPU, images are
+  /// spread over as many threads as ATen's operators use. Throws std::invalid_argument for other shapes,
+  /// types and devices, and as check().
   at::Tensor apply(const at::Tensor& images, const at::Tensor& draws) const;
   /// Draws and applies: `indices` holds each image's index in its dataset. The host does not wait for the
   /// images' device, except for the copy of the draws. Throws as apply().

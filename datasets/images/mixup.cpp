@@ -1,6 +1,5 @@
 #include "lockstep/datasets/images/mixup.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -9,6 +8,7 @@
 #include <stdexcept>
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"
+#include "lockstep/datasets/images/internal/for_each_image.h"
 #include "lockstep/datasets/images/internal/pixels/mix_values.h"
 #include "lockstep/datasets/images/internal/shortest_text.h"
 
@@ -31,11 +31,9 @@ at::Tensor mixed_on_host(const at::Tensor& data, const at::Tensor& partners, con
   const auto* weight = of_each.const_data_ptr<float>();
   auto* to = mixed.mutable_data_ptr<float>();
   constexpr int64_t kValuesOfAThread = 32768;
-  at::parallel_for(0, count, std::max<int64_t>(1, kValuesOfAThread / std::max<int64_t>(1, values)),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i)
-                       mix_values(from + i * values, other + i * values, weight[i], values, to + i * values);
-                   });
+  for_each_image(count, values, kValuesOfAThread, [&](int64_t i) {
+    mix_values(from + i * values, other + i * values, weight[i], values, to + i * values);
+  });
   return mixed;
 }
 

@@ -38,9 +38,11 @@ struct Mixup {
   std::vector<size_t> partners(c10::ArrayRef<size_t> indices, int64_t epoch, size_t dataset_size) const;
   /// Returns the weight of each example, from 0 to 1: float32 [n] on the CPU. Its partner has the rest.
   at::Tensor weights(c10::ArrayRef<size_t> indices, int64_t epoch) const;
-  /// Returns the mixed examples. Data is floating-point [n, ...], targets are int64 classes [n]; the result's
-  /// are probabilities [n, num_classes], float32, whose largest is the heavier target's. All are on one
-  /// device. Throws std::invalid_argument for other shapes, and on the CPU for targets that are no classes.
+  /// Returns the mixed examples. Data is floating-point [n, ...] and keeps its dtype; targets are int64
+  /// classes [n]; the result's are probabilities [n, num_classes], float32, whose largest is the heavier
+  /// target's. All are on one device. On the CPU, float32 images are mixed in as many threads as ATen's
+  /// operators use. Throws std::invalid_argument for other shapes, and on the CPU for targets that are no
+  /// classes.
   torch::data::Example<> mix(const torch::data::Example<>& examples, const torch::data::Example<>& partners,
                              const at::Tensor& weights) const;
 };

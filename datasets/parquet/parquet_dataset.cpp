@@ -101,12 +101,21 @@ std::string text_of_null_rules(const ParquetDatasetOptions& options) {
   return text;
 }
 
-/// Returns how much of the limit is for memory beside row groups: pieces that fit no column any more, and
-/// bytes that are still to be decoded.
-int64_t reserved_bytes(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {
+/// How the memory limit is divided.
+struct MemoryShares {
+  int64_t row_groups = 0;
+  int64_t recycled = 0;  ///< row groups, batches and memory that is kept for the next ones
+};
+
+MemoryShares memory_shares(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {
   int64_t largest = 0;
   for (const RowGroupCache::Group& group : groups) largest = std::max(largest, group.bytes);
-  return std::min({limit / 4, largest, limit - largest});
+  // Metadata, the order of shuffled rows, and what allocators keep are not counted.
+  constexpr int64_t kMostUncounted = int64_t{1} << 25;
+  const int64_t recycled = std::max(limit - std::min(limit / 8, kMostUncounted), largest);
+  // Beside row groups there are batches, pieces that fit no column any more, and bytes that are still to be
+  // decoded.
+  return {.row_groups = std::max(recycled - std::min(recycled / 4, largest), largest), .recycled = recycled};
 }
 
 /// Returns the values of no rows.
@@ -194,10 +203,10 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     check_size(opened.file, of.row_group, values, limit);
     return values;
   };
-  const int64_t reserved = reserved_bytes(options.memory_limit, sizes);
-  state.recycling.emplace(options.memory_limit);
-  state.cache = std::make_unique<RowGroupCache>(std::move(sizes), options.memory_limit - reserved, decode,
-                                                num_threads(options));
+  const MemoryShares shares = memory_shares(options.memory_limit, sizes);
+  state.recycling.emplace(shares.recycled);
+  state.cache =
+      std::make_unique<RowGroupCache>(std::move(sizes), shares.row_groups, decode, num_threads(options));
 }
 
 std::optional<size_t> ParquetDataset::size() const {
@@ -237,8 +246,13 @@ ParquetBatch ParquetDataset::get_batch(c10::ArrayRef<size_t> indices) const {
       return state.cache->get(of_group.group, static_cast<int64_t>(of_group.rows.size()));
     };
     const auto decoded = ReadTimes::timed(state.times.get(), ReadPart::kWait, get);
-    if (!decoded->places.empty())
-      for (int64_t& row : of_group.rows) row = decoded->places[static_cast<size_t>(row)];
+    const std::vector<uint32_t>& places = decoded->places;
+    if (!places.empty()) {
+      for (int64_t& row : of_group.rows) row = places[static_cast<size_t>(row)];
+      const auto last = static_cast<int64_t>(places.size()) - 1;
+      if (std::ranges::find(of_group.rows, last) != of_group.rows.end())
+        state.cache->note_end(of_group.group);
+    }
     gatherer.add(decoded->columns, of_group.rows, of_group.places);
   }
   return {gatherer.finish()};

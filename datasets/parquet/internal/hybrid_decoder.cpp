@@ -36,6 +36,14 @@ constexpr std::array<Unpack, kWidths> unpack_functions(std::index_sequence<kWidt
   return {&unpack<kWidth>...};
 }
 
+/// Sets `count` bits, at most 64, from a place on that are 0.
+void put_bits(uint64_t* to, size_t place, uint64_t bits, size_t count) {
+  constexpr size_t kBits = 64;
+  bits &= ~uint64_t{0} >> (kBits - count);
+  to[place / kBits] |= bits << (place % kBits);
+  if (place % kBits + count > kBits) to[place / kBits + 1] |= bits >> (kBits - place % kBits);
+}
+
 constexpr auto kUnpack = unpack_functions(std::make_index_sequence<kWidths>());
 
 }  // namespace
@@ -94,6 +102,35 @@ void HybridDecoder::read_packed(uint32_t* to, size_t count) {
   group_ += groups * width;
   count -= groups * 8;
   if (count > 0) read_some(count);
+}
+
+size_t HybridDecoder::read_bits(uint64_t* to, size_t count) {
+  std::fill_n(to, (count + 63) / 64, uint64_t{0});
+  size_t done = 0;
+  while (done < count) {
+    if (left_ == 0) {
+      if (!next_run()) break;
+      continue;
+    }
+    const size_t end = done + std::min(left_, count - done);
+    left_ -= end - done;
+    while (is_packed_ && done < end) {
+      uint64_t bits = 0;  // the first of which were read before, up to seven
+      std::memcpy(&bits, group_, sizeof bits);
+      const size_t some = std::min(end - done, size_t{57});
+      put_bits(to, done, bits >> in_group_, some);
+      group_ += (in_group_ + some) / 8;
+      in_group_ = (in_group_ + some) % 8;
+      done += some;
+    }
+    while (repeated_ != 0 && done < end) {
+      const size_t some = std::min(end - done, size_t{64});
+      put_bits(to, done, ~uint64_t{0}, some);
+      done += some;
+    }
+    done = end;
+  }
+  return done;
 }
 
 size_t HybridDecoder::read(uint32_t* to, size_t count) {

@@ -25,6 +25,10 @@ class HybridDecoder {
   /// Reads the next `count` numbers, and returns how many there are before the end of the data or damage.
   size_t read(uint32_t* to, size_t count);
 
+  /// As read(), for numbers of one bit: sets bit i % 64 of to[i / 64] to number i, and the bits after the
+  /// last number to 0.
+  size_t read_bits(uint64_t* to, size_t count);
+
  private:
   bool next_run();
   void read_packed(uint32_t* to, size_t count);

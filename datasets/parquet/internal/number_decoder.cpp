@@ -7,10 +7,15 @@
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "lockstep/datasets/parquet/internal/hybrid_decoder.h"
@@ -23,6 +28,8 @@ static_assert(HybridDecoder::kPadding <= kPayloadPadding);
 
 /// Rows that are decoded at a time: their indices and levels stay in the first cache.
 constexpr size_t kBlock = 1024;
+/// Definition levels are bits: whether a row has a value.
+constexpr size_t kLevelsOfWord = 64;
 
 using parquet::Encoding;
 using parquet::ParquetException;
@@ -45,20 +52,64 @@ int64_t most_bytes_of(const parquet::ColumnChunkMetaData& chunk) {
   return std::clamp(chunk.total_uncompressed_size(), int64_t{0}, int64_t{1} << 40) + kMostInexact;
 }
 
+#if defined(__SSE2__)
+void put_past_cache(uint32_t* to, uint32_t bits) {
+  _mm_stream_si32(reinterpret_cast<int*>(to), static_cast<int>(bits));
+}
+void put_past_cache(uint64_t* to, uint64_t bits) {
+  _mm_stream_si64(reinterpret_cast<long long*>(to), static_cast<long long>(bits));
+}
+void end_past_cache() {
+  _mm_sfence();
+}
+#else
+template <typename Bits>
+void put_past_cache(Bits* to, Bits bits) {
+  *to = bits;
+}
+void end_past_cache() {}
+#endif
+
+/// Writes `value(row)` of the rows in their order. A row group is larger than the cache, and is read by
+/// batches that come later: written past the cache, it leaves the cache to what value() reads.
+template <typename Bits, typename Value>
+void put_in_order(Bits* to, c10::ArrayRef<uint32_t> order, Value value) {
+  for (const uint32_t row : order) put_past_cache(to++, value(row));
+  end_past_cache();
+}
+
+/// Returns whether all indices are below `size`, at most 2^31. Compilers make vectors of the inner loop.
+bool are_below(uint32_t size, const uint32_t* indices, size_t count) {
+  const auto sign_if_not = [size](uint32_t index) { return (size - 1 - index) | index; };
+  constexpr size_t kLanes = 16;
+  std::array<uint32_t, kLanes> signs{};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) signs[lane] |= sign_if_not(indices[i + lane]);
+  for (; i < count; ++i) signs[0] |= sign_if_not(indices[i]);
+  return std::ranges::none_of(signs, [](uint32_t sign) { return sign >> 31 != 0; });
+}
+
 /// Decodes the pages of a chunk whose values are as wide as Bits.
 template <typename Bits>
 class ChunkDecoder {
  public:
+  /// `indices`, which may be null, is for rows in another order: as long as all of them are in a dictionary
+  /// of at most 65,535 values, only their indices are noted there. To look values up once they are put into
+  /// their order touches less memory than to put the values into it.
   ChunkDecoder(PagePayload& payload, const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor,
-               const parquet::ColumnChunkMetaData& chunk, const NumberDecoder::Options& options, Bits* to)
+               const parquet::ColumnChunkMetaData& chunk, const NumberDecoder::Options& options, Bits* to,
+               uint16_t* indices)
       : payload_(payload),
         options_(options),
         has_levels_(descriptor.max_definition_level() > 0),
         most_bytes_(most_bytes_of(chunk)),
         fill_(bits_of<Bits>(options.fill.value_or(0), column.type)),
-        to_(to) {}
+        to_(to),
+        short_indices_(indices),
+        notes_indices_(indices != nullptr) {}
 
-  /// Returns how many rows are null.
+  /// Returns how many rows are null. Their values are then in `to`, unless notes_indices().
   int64_t decode(parquet::PageReader& pages) {
     while (const auto page = pages.NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
@@ -74,6 +125,10 @@ class ChunkDecoder {
     return nulls_;
   }
 
+  /// Whether the indices of all rows are in `indices`, and their values in dictionary().
+  bool notes_indices() const { return notes_indices_; }
+  const Bits* dictionary() const { return dictionary_.data(); }
+
  private:
   void take_dictionary(const parquet::DictionaryPage& page) {
     if (page.encoding() != Encoding::PLAIN && page.encoding() != Encoding::PLAIN_DICTIONARY)
@@ -82,6 +137,7 @@ class ChunkDecoder {
     if (count < 0 || count > most_bytes_ / static_cast<int64_t>(sizeof(Bits)))
       throw ParquetException("expected a dictionary of at most " + std::to_string(most_bytes_) +
                              " bytes, but got " + std::to_string(count) + " values");
+    if (row_ > 0 || count > std::numeric_limits<uint16_t>::max()) look_up_noted();
     const PaddedBytes values = payload_.of_dictionary(page, count * static_cast<int64_t>(sizeof(Bits)));
     dictionary_.resize(static_cast<size_t>(count) + 1);
     if (count > 0) std::memcpy(dictionary_.data(), values.data, values.size);
@@ -108,10 +164,11 @@ class ChunkDecoder {
   /// Reads the levels of a block's rows, and returns how many of them have a value.
   size_t read_levels(HybridDecoder& levels, size_t rows) {
     if (!has_levels_) return rows;
-    if (levels.read(levels_.data(), rows) != rows)
+    if (levels.read_bits(levels_.data(), rows) != rows)
       throw ParquetException("expected more definition levels, but the page has ended");
     size_t values = 0;
-    for (size_t i = 0; i < rows; ++i) values += levels_[i];
+    for (size_t i = 0; i < rows; i += kLevelsOfWord)
+      values += static_cast<size_t>(std::popcount(levels_[i / kLevelsOfWord]));
     nulls_ += static_cast<int64_t>(rows - values);
     return values;
   }
@@ -129,29 +186,31 @@ class ChunkDecoder {
       const size_t values = read_levels(levels, rows);
       if (indices.read(indices_.data(), values) != values)
         throw ParquetException("expected more indices, but the page has ended");
-      bool are_inside = true;
-      for (size_t i = 0; i < values; ++i) are_inside &= indices_[i] < size;
-      if (!are_inside)
+      if (!are_below(size, indices_.data(), values))
         throw ParquetException("expected indices below " + std::to_string(size) +
                                ", the number of values in the dictionary");
-      const Bits* const dictionary = dictionary_.data();
-      if (values == rows) {
-        put(rows, [&](size_t i) { return dictionary[indices_[i]]; });
+      indices_[values] = 0;  // put() reads it
+      if (notes_indices_) {
+        // The entry after the dictionary's own is the fill.
+        put(short_indices_, rows, values, static_cast<uint16_t>(size),
+            [&](size_t i) { return static_cast<uint16_t>(indices_[i]); });
       } else {
-        // The entry after the dictionary's own is the fill. Nulls are often random, so there is no branch.
-        size_t next = 0;
-        put(rows, [&](size_t i) {
-          const uint32_t has_value = 0U - levels_[i];
-          const uint32_t index = (indices_[next] & has_value) | (size & ~has_value);
-          next += levels_[i];
-          return dictionary[index];
-        });
+        const Bits* const dictionary = dictionary_.data();
+        put(to_, rows, values, fill_, [&](size_t i) { return dictionary[indices_[i]]; });
       }
       count -= static_cast<int64_t>(rows);
     }
   }
 
+  /// Notes values instead of their indices from now on.
+  void look_up_noted() {
+    if (!notes_indices_) return;
+    notes_indices_ = false;
+    for (int64_t i = 0; i < row_; ++i) to_[i] = dictionary_[short_indices_[i]];
+  }
+
   void take_plain(HybridDecoder& levels, PaddedBytes bytes, int64_t count) {
+    look_up_noted();
     while (count > 0) {
       const size_t rows = std::min(kBlock, static_cast<size_t>(count));
       const size_t values = read_levels(levels, rows);
@@ -162,29 +221,45 @@ class ChunkDecoder {
         std::memcpy(&bits, bytes.data + i * sizeof bits, sizeof bits);
         return bits;
       };
-      if (values == rows) {
-        put(rows, value);
-      } else {
-        size_t next = 0;
-        put(rows, [&](size_t i) {
-          const Bits has_value = Bits{0} - static_cast<Bits>(levels_[i]);
-          const Bits bits = (value(next) & has_value) | (fill_ & ~has_value);
-          next += levels_[i];
-          return bits;
-        });
-      }
+      put(to_, rows, values, fill_, value);
       bytes.data += values * sizeof(Bits);
       bytes.size -= values * sizeof(Bits);
       count -= static_cast<int64_t>(rows);
     }
   }
 
-  /// Writes the values of the next rows: `value(i)` is called once for each, in their order.
-  template <typename Value>
-  void put(size_t rows, Value value) {
-    Bits* const to = to_ + row_;
-    for (size_t i = 0; i < rows; ++i) to[i] = value(i);
+  /// Writes the next rows: value(0) to value(values - 1) to those that have one, and `fill` to the others.
+  /// value(values) is read, and not used.
+  template <typename To, typename Value>
+  void put(To* column, size_t rows, size_t values, To fill, Value value) {
+    To* to = column + row_;
     row_ += static_cast<int64_t>(rows);
+    if (values == rows) return put_all(to, rows, value);
+    size_t next = 0;
+    for (size_t begin = 0; begin < rows; begin += kLevelsOfWord, to += kLevelsOfWord) {
+      uint64_t levels = levels_[begin / kLevelsOfWord];
+      if (levels == ~uint64_t{0}) {
+        put_all(to, kLevelsOfWord, [&](size_t i) { return value(next + i); });
+        next += kLevelsOfWord;
+        continue;
+      }
+      // Nulls are often random, so there is no branch.
+      const size_t end = std::min(kLevelsOfWord, rows - begin);
+      for (size_t i = 0; i < end; ++i, levels >>= 1) {
+        const To has_value = static_cast<To>(-static_cast<To>(levels & 1));
+        to[i] = static_cast<To>((value(next) & has_value) | (fill & ~has_value));
+        next += levels & 1;
+      }
+    }
+  }
+
+  template <typename To, typename Value>
+  static void put_all(To* to, size_t rows, Value value) {
+    constexpr size_t kLanes = 8;  // compilers make vectors of them, if they can
+    size_t i = 0;
+    for (; i + kLanes <= rows; i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane) to[i + lane] = value(i + lane);
+    for (; i < rows; ++i) to[i] = value(i);
   }
 
   PagePayload& payload_;
@@ -193,11 +268,13 @@ class ChunkDecoder {
   const int64_t most_bytes_;
   const Bits fill_;
   Bits* const to_;
+  uint16_t* const short_indices_;
+  bool notes_indices_;
   int64_t row_ = 0;  // the next one
   int64_t nulls_ = 0;
   std::vector<Bits> dictionary_;  // with an entry more, which is the fill; empty: there is none
-  std::array<uint32_t, kBlock> levels_;
-  std::array<uint32_t, kBlock + 1> indices_{};  // the one after the last is read, and not used
+  std::array<uint64_t, kBlock / kLevelsOfWord> levels_;
+  std::array<uint32_t, kBlock + 1> indices_;
 };
 
 bool is_as_stored(const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor) {
@@ -264,13 +341,23 @@ NumberDecoder::Numbers NumberDecoder::decode(const ParquetColumn& column,
   const std::shared_ptr<arrow::Buffer> result = allocated(size);
   // Values are first decoded into memory that stays in the cache: to write each to its place at once takes
   // longer, as every write would wait for another line of memory.
-  if (!options.order.empty() && (!in_order_ || in_order_->size() < size)) in_order_ = allocated(size);
+  const auto make_room = [this](std::shared_ptr<arrow::Buffer>& buffer, int64_t bytes) {
+    if (!buffer || buffer->size() < bytes) buffer = allocated(bytes);
+    return buffer->mutable_data();
+  };
   const auto decode_into = [&]<typename Bits>(Bits* to) {
     if (options.order.empty())
-      return ChunkDecoder(payload_, column, descriptor, chunk, options, to).decode(*pages);
-    auto* const in_order = reinterpret_cast<Bits*>(in_order_->mutable_data());
-    const int64_t nulls = ChunkDecoder(payload_, column, descriptor, chunk, options, in_order).decode(*pages);
-    for (const uint32_t row : options.order) *to++ = in_order[row];
+      return ChunkDecoder(payload_, column, descriptor, chunk, options, to, nullptr).decode(*pages);
+    auto* const in_order = reinterpret_cast<Bits*>(make_room(in_order_, size));
+    auto* const indices = reinterpret_cast<uint16_t*>(make_room(indices_, options.rows * 2));
+    ChunkDecoder decoder(payload_, column, descriptor, chunk, options, in_order, indices);
+    const int64_t nulls = decoder.decode(*pages);
+    if (decoder.notes_indices()) {
+      const Bits* const dictionary = decoder.dictionary();
+      put_in_order(to, options.order, [&](uint32_t row) { return dictionary[indices[row]]; });
+    } else {
+      put_in_order(to, options.order, [&](uint32_t row) { return in_order[row]; });
+    }
     return nulls;
   };
   const int64_t nulls = c10::elementSize(column.type) == 4

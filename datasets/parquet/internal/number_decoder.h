@@ -66,6 +66,7 @@ class NumberDecoder {
   parquet::ReaderProperties properties_;
   PagePayload payload_;
   std::shared_ptr<arrow::Buffer> in_order_;  // values before they are reordered
+  std::shared_ptr<arrow::Buffer> indices_;   // into a dictionary, likewise
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/datasets/parquet/internal/row_group_cache.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace lockstep {
@@ -47,7 +48,9 @@ bool RowGroupCache::make_room(int64_t bytes, bool only_finished) {
       const Entry& entry = it->second;
       if (!entry.decoded || entry.decoded.use_count() > 1) continue;  // a caller holds it
       if (only_finished && entry.rows_left > 0 && !is_stale(entry)) continue;
-      const auto rank = [](const Entry& of) { return std::pair(of.rows_left > 0, of.last_use); };
+      const auto rank = [](const Entry& of) {
+        return std::tuple(of.rows_left > 0, !of.is_at_end, of.last_use);
+      };
       if (oldest == entries_.end() || rank(entry) < rank(oldest->second)) oldest = it;
     }
     if (oldest == entries_.end()) return false;
@@ -104,7 +107,10 @@ std::shared_ptr<const RowGroupCache::RowGroup> RowGroupCache::get(size_t group, 
         continue;
       }
     } else if (Entry& entry = found->second; entry.decoded) {
-      if (entry.rows_left <= 0) entry.rows_left = groups_[group].rows;  // the next epoch
+      if (entry.rows_left <= 0) {  // the next epoch
+        entry.rows_left = groups_[group].rows;
+        entry.is_at_end = false;
+      }
       entry.rows_left -= rows;
       entry.last_use = ++uses_;
       // The deleter tells those who wait for room: letting go of it changes nothing that they could see else.
@@ -116,6 +122,11 @@ std::shared_ptr<const RowGroupCache::RowGroup> RowGroupCache::get(size_t group, 
     }
     changed_.wait(lock);
   }
+}
+
+void RowGroupCache::note_end(size_t group) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = entries_.find(group); found != entries_.end()) found->second.is_at_end = true;
 }
 
 std::deque<RowGroupCache::Wanted>::iterator RowGroupCache::wanted_group(size_t group) {

@@ -16,7 +16,8 @@
 namespace lockstep {
 
 /// Decoded row groups within a memory limit. Row groups of which every row was used are given up first, then
-/// those that were not used for longest. Thread-safe.
+/// those of which the last row in their order was used, then those that were not used for longest.
+/// Thread-safe.
 ///
 /// Example:
 ///
@@ -52,6 +53,10 @@ class RowGroupCache {
   /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
   std::shared_ptr<const RowGroup> get(size_t group, int64_t rows);
 
+  /// Says that the last row of a row group in the order of its rows was used, so that it is probably not
+  /// needed for long: a lane begins within a row group, whose first rows come at the epoch's end.
+  void note_end(size_t group);
+
   /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or
   /// that were not used for long, make it. Their rows are put into the order in which they will be used, so
   /// that a batch copies its rows in one piece instead of fetching each from elsewhere in memory. Errors are
@@ -67,6 +72,7 @@ class RowGroupCache {
   struct Entry {
     std::shared_ptr<const RowGroup> decoded;  // null while it is decoded
     int64_t rows_left = 0;
+    bool is_at_end = false;  // see note_end()
     uint64_t last_use = 0;
   };
   struct Wanted {

@@ -1,7 +1,6 @@
 #include "lockstep/strategies/nn/internal/row_gather.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -15,6 +14,7 @@
 
 #include "lockstep/parameter_server/shards/row_kernels.h"
 #include "lockstep/runtime/base/errors.h"
+#include "lockstep/runtime/devices/internal/parallel_for.h"
 #include "lockstep/strategies/nn/internal/distinct_rows.h"
 
 namespace lockstep {
@@ -57,7 +57,7 @@ at::Tensor gather_as(const RowGather& gather, const at::Tensor& bags) {
   if (!bags.defined()) {
     auto gathered = at::empty({gather.indices.numel(), columns}, gather.values.options());
     auto* copies = gathered.template mutable_data_ptr<T>();
-    at::parallel_for(0, gather.indices.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(0, gather.indices.numel(), kGrain, [&](int64_t begin, int64_t end) {
       copy_rows(values, indices.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                 columns, copies + begin * columns);
     });

@@ -1,7 +1,6 @@
 #include "lockstep/strategies/parallel/internal/expert_rows.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+
+#include "lockstep/runtime/devices/internal/parallel_for.h"
 
 namespace lockstep {
 namespace {
@@ -74,7 +75,7 @@ at::Tensor summed(const at::Tensor& rows, const at::Tensor& weights, const at::T
   const auto* from = rows.const_data_ptr<T>();
   const auto* weight = weights.defined() ? weights.const_data_ptr<T>() : nullptr;
   auto* to = sums.template mutable_data_ptr<T>();
-  at::parallel_for(0, tokens, tokens_of_thread(features), [&](int64_t begin, int64_t end) {
+  parallel_for(0, tokens, tokens_of_thread(features), [&](int64_t begin, int64_t end) {
     int64_t filled = begin;  // tokens before it have a sum
     const auto fill_before = [&](int64_t token) {
       if (filled < token) std::fill(to + filled * features, to + token * features, T(0));
@@ -108,7 +109,7 @@ variable_list gradients_of_sums(const at::Tensor& gradient, const at::Tensor& ro
   const auto* weight = weights.const_data_ptr<T>();
   auto* to_rows = of_rows.template mutable_data_ptr<T>();
   auto* to_weights = of_weights.template mutable_data_ptr<T>();
-  at::parallel_for(0, rows_of_tokens.size(0), tokens_of_thread(features), [&](int64_t begin, int64_t end) {
+  parallel_for(0, rows_of_tokens.size(0), tokens_of_thread(features), [&](int64_t begin, int64_t end) {
     visit_rows(rows_of_tokens, rows.size(0), begin, end, [&](int64_t token, int64_t choice, int64_t row) {
       const T* of_token = from + token * features;
       set_scaled(to_rows + row * features, of_token, weight[choice], features);

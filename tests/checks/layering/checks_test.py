@@ -166,6 +166,21 @@ class ChecksTest(unittest.TestCase):
         (problem,) = [line for line in check_built_sources.check(self.root) if line.startswith("tests/")]
         self.assertIn("tests/runtime/forgotten_test.cpp: expected a CMakeLists.txt that names it", problem)
 
+    def test_sources_that_the_fuzz_programs_lack_are_found(self):
+        self.write("runtime/base/parser.h", "")
+        self.write("runtime/base/parser.cpp", '#include "lockstep/runtime/base/parser.h"\n#include "lockstep/runtime/base/errors.h"\n'
+                                              '#include "lockstep/runtime/base/text.h"\n')
+        self.write("runtime/base/text.cpp", "")
+        self.write("tests/fuzz/parser.cpp", '#include "lockstep/runtime/base/parser.h"\n')
+        self.write("tests/fuzz/CMakeLists.txt", "set(parsers\n  runtime/base/parser.cpp  # runtime/base/text.cpp\n)\n")
+        self.assertEqual(check_built_sources.check_fuzz(self.root),
+                         ["tests/fuzz/CMakeLists.txt: expected runtime/base/text.cpp, as runtime/base/parser.cpp includes its header"])
+        self.write("tests/fuzz/CMakeLists.txt", "set(parsers runtime/base/text.cpp)\n")
+        self.assertEqual(check_built_sources.check_fuzz(self.root),
+                         ["tests/fuzz/CMakeLists.txt: expected runtime/base/parser.cpp, as tests/fuzz/parser.cpp includes its header"])
+        self.write("tests/fuzz/CMakeLists.txt", "set(parsers runtime/base/parser.cpp ${lockstep}/runtime/base/text.cpp)\n")
+        self.assertEqual(check_built_sources.check_fuzz(self.root), [])
+
     def test_types_of_one_name_are_found(self):
         body = "namespace lockstep {{\n\n/// One.\n{}\n\n}}  // namespace lockstep\n"
         self.write("runtime/planted.h", body.format("class Value : public Base {\n};"))

@@ -82,6 +82,40 @@ TEST(HybridDecoder, ReadsRunsOfEveryWidthInPiecesOfAnySize) {
   }
 }
 
+TEST(HybridDecoder, ReadsBitsAsItReadsNumbers) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 200; ++round) {
+    PackedBytes bytes;
+    for (int run = 0; run < 12; ++run) {
+      if (random() % 2 == 0) {
+        add_repeated(bytes, 1 + random() % 150, random() & 1, 1);
+      } else {
+        HybridNumbers numbers(8 * (1 + random() % 20));
+        for (uint32_t& number : numbers) number = random() & 1;
+        add_packed(bytes, numbers, 1);
+      }
+    }
+    if (round % 2 == 0) bytes.resize(bytes.size() - random() % 3);
+    const size_t piece = 1 + random() % 200;
+    const HybridNumbers expected = decoded_numbers(bytes, 1, 3000, piece);
+    HybridNumbers numbers;
+    const size_t size = bytes.size();
+    bytes.resize(size + HybridDecoder::kPadding, 0xff);
+    HybridDecoder decoder(bytes.data(), size, 1);
+    std::vector<uint64_t> bits((piece + 63) / 64);
+    while (numbers.size() < 3000) {
+      std::ranges::fill(bits, ~uint64_t{0});
+      const size_t count = std::min(piece, 3000 - numbers.size());
+      const size_t some = decoder.read_bits(bits.data(), count);
+      for (size_t i = 0; i < some; ++i)
+        numbers.push_back(static_cast<uint32_t>(bits[i / 64] >> (i % 64) & 1));
+      for (size_t i = some; i < (count + 63) / 64 * 64; ++i) EXPECT_EQ(bits[i / 64] >> (i % 64) & 1, 0);
+      if (some < count) break;
+    }
+    EXPECT_EQ(numbers, expected);
+  }
+}
+
 TEST(HybridDecoder, EndsWithItsBytes) {
   std::mt19937 random(4);
   HybridNumbers numbers(64);

@@ -72,6 +72,34 @@ TEST(ParquetFile, ReadsARowGroupInAnyOrder) {
   EXPECT_THROW(file.read_row_group(0, order), std::invalid_argument);
 }
 
+// With many different values, writers change from a dictionary to plain values within a column. Indices into
+// dictionaries of up to 65,535 values are put into order instead of the values.
+TEST(ParquetFile, ReadsDictionariesOfEverySizeInAnyOrder) {
+  const TemporaryFolder folder;
+  constexpr int64_t kRows = 150'000, kNull = -5, kFill = -9;
+  const at::Tensor permutation = at::randperm(kRows, at::kLong);
+  const auto* numbers = permutation.const_data_ptr<int64_t>();
+  std::vector<uint32_t> order;
+  for (int64_t i = 0; i < kRows; ++i) order.push_back(static_cast<uint32_t>(numbers[i]));
+  for (const auto type : {at::kInt, at::kLong, at::kFloat, at::kDouble}) {
+    for (const int64_t distinct : std::initializer_list<int64_t>{1, 3, 65'534, 65'536, kRows}) {
+      const std::string path = folder.file(std::to_string(distinct) + ".parquet");
+      const at::Tensor values = at::arange(kRows, at::kLong).remainder(distinct).mul(7).add(kNull).to(type);
+      ParquetWriter writer({.path = path,
+                            .columns = {{.name = "column", .type = type}},
+                            .rows_per_group = kRows,
+                            .null_value = kNull});
+      writer.append({{.values = values, .offsets = {}}});
+      writer.close();
+      const ParquetFile file({.path = path, .null_fill = kFill});
+      const at::Tensor expected = values.masked_fill(values == kNull, kFill);
+      EXPECT_TRUE(file.read_row_group(0)[0].values.equal(expected)) << type << ", " << distinct;
+      EXPECT_TRUE(file.read_row_group(0, order)[0].values.equal(expected.index_select(0, permutation)))
+          << type << ", " << distinct;
+    }
+  }
+}
+
 TEST(ParquetWriter, WritesAllTypesOfNumbersAndStrings) {
   const TemporaryFolder folder;
   std::vector<ParquetColumn> columns;

@@ -50,6 +50,25 @@ TEST(RowGroupCache, GivesUpWhatWasUsedWhollyAndThenWhatIsOldest) {
   EXPECT_EQ(decoded, (std::vector<size_t>{0, 1, 2, 3, 4}));
 }
 
+TEST(RowGroupCache, GivesUpAPartlyUsedRowGroupOnceItsLastRowWasUsed) {
+  std::vector<size_t> decoded;
+  RowGroupCache cache(Groups(4, {.bytes = 10, .rows = 4}), 20, [&](size_t group, const auto&) {
+    decoded.push_back(group);
+    return values_of(group);
+  });
+  cache.get(0, 1);
+  cache.get(1, 1);
+  cache.note_end(1);
+  cache.note_end(3);  // which is not there
+  cache.get(2, 1);    // takes the place of 1, though 0 was not used for longer
+  cache.get(0, 1);
+  cache.get(1, 4);  // takes the place of 2
+  cache.get(0, 1);
+  cache.get(1, 1);  // the next epoch
+  cache.get(0, 1);
+  EXPECT_EQ(decoded, (std::vector<size_t>{0, 1, 2, 1}));
+}
+
 TEST(RowGroupCache, NeverHoldsMoreThanItsLimit) {
   constexpr int kThreads = 4;
   constexpr int64_t kLimit = 100;

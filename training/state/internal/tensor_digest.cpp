@@ -1,10 +1,10 @@
 #include "lockstep/training/state/internal/tensor_digest.h"
 
-#include <ATen/Parallel.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+
+#include "lockstep/runtime/devices/internal/parallel_for.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ torch::Tensor digest_words(const torch::Tensor& numbers) {
   const auto* words = static_cast<const char*>(numbers.const_data_ptr());
   std::atomic<uint64_t> digest = 0;
   std::atomic<int64_t> not_finite = 0;
-  at::parallel_for(0, numbers.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, numbers.numel(), kGrain, [&](int64_t begin, int64_t end) {
     uint64_t sum = 0;
     int64_t count = 0;
     for (int64_t place = begin; place < end; ++place) {
