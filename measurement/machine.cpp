@@ -20,6 +20,15 @@ std::string look_up(const char* file, const std::string& key) {
   return "";
 }
 
+/// Returns a number that the system gives in KiB for this process.
+int64_t bytes_of_status(const char* key) {
+  const std::string kibibytes = look_up("/proc/self/status", key);
+  if (kibibytes.empty())
+    throw std::runtime_error(std::string("[measurement] expected ") + key +
+                             " in /proc/self/status, but found none");
+  return std::stoll(kibibytes) * 1024;
+}
+
 }  // namespace
 
 std::string describe_machine() {
@@ -38,10 +47,11 @@ std::string today() {
 }
 
 int64_t peak_memory_bytes() {
-  const std::string kibibytes = look_up("/proc/self/status", "VmHWM");
-  if (kibibytes.empty())
-    throw std::runtime_error("[measurement] expected VmHWM in /proc/self/status, but found none");
-  return std::stoll(kibibytes) * 1024;
+  return bytes_of_status("VmHWM");
+}
+
+int64_t mapped_file_bytes() {
+  return bytes_of_status("RssFile");
 }
 
 }  // namespace lockstep::measurement

@@ -3,8 +3,8 @@
 with PyTorch's DataLoader, and how many pyarrow scans without making anything of them. The files have the shape of Criteo's click logs:
 a label, 13 integers and 26 categories. Each measurement is a process of its own on the same cores; they take turns, and who begins
 changes. Then it measures how long a process takes from opening the files to its first batch at places all over an epoch. Prints tables
-in Markdown, with the largest memory of row groups by the dataset's own count, and by how much the process grew. Run it with a Python
-that has pyarrow and torch.
+in Markdown, with the largest memory of row groups by the dataset's own count, and by how much the process grew, with the code of Arrow's
+libraries. Run it with a Python that has pyarrow and torch.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def measure(arguments, folder, threads, order):
     cores = sorted(os.sched_getaffinity(0))[:threads]
     ours, loaders, scan = commands_of(arguments, folder, threads, order)
     peers = {"loader": best_loader(loaders, cores), "scan": scan}
-    rows, counted, resident = [], 0, 0
+    rows, counted, resident, code = [], 0, 0, 0
     for name, peer in peers.items():
         speeds = ([], [])
         for pair in range(arguments.pairs):
@@ -62,12 +62,13 @@ def measure(arguments, folder, threads, order):
                 if side == 0:
                     counted = max(counted, result["peak_bytes"])
                     resident = max(resident, result["resident_bytes"])
+                    code = max(code, result["code_bytes"])
                     if counted > arguments.memory:
                         raise SystemExit(f"error: expected at most {arguments.memory} bytes, but got {counted}")
         middle, low, high = median_interval([our / their for our, their in zip(*speeds)])
         text = f"DataLoader, {peer[-2]} workers" if name == "loader" else "scan of pyarrow"
         rows.append([str(threads), order, text, f"{statistics.median(speeds[0]):,.0f}", f"{statistics.median(speeds[1]):,.0f}",
-                     f"{middle:.2f} ({low:.2f} to {high:.2f})", str(BARS[name]), mebibytes(counted), mebibytes(resident)])
+                     f"{middle:.2f} ({low:.2f} to {high:.2f})", str(BARS[name]), mebibytes(counted), mebibytes(resident), mebibytes(code)])
         print(f"{threads} cores, {order}, {text}: {rows[-1][5]}", file=sys.stderr, flush=True)
     return rows
 
@@ -132,7 +133,7 @@ def main():
                 if arguments.restarts > 0:
                     restarts.append([compression, *measure_restarts(arguments, str(folder), threads)])
     print_table(["compression", "cores", "order", "beside", "Lockstep, rows/s", "other, rows/s", "ratio", "bar", "row groups",
-                 "process grew by"], results)
+                 "process grew by", "of it code"], results)
     print_table(["compression", "cores", "first batch, median", "slowest", "bar"], restarts)
 
 

@@ -83,7 +83,7 @@ void restart(const Reading& reading, double share_of_epoch) {
 void read_files(const Reading& reading) {
   MirroredStrategy strategy({"cpu:0"}, {.intra_op_threads = 1});
   // The tensors' allocator and the strategy have their memory before the dataset has any.
-  const int64_t before = measurement::peak_memory_bytes();
+  const int64_t before = measurement::peak_memory_bytes(), code_before = measurement::mapped_file_bytes();
   const auto opened = Clock::now();
   const ParquetDataset dataset = open_dataset(reading);
   auto batches = strategy.distribute_dataset(dataset, distribute_options(reading)).repeat();
@@ -99,7 +99,8 @@ void read_files(const Reading& reading) {
   }
   std::cout << R"({"rows": )" << rows << R"(, "seconds": )" << passed(begin) << R"(, "first_batch": )"
             << first_batch << R"(, "peak_bytes": )" << dataset.peak_memory() << R"(, "resident_bytes": )"
-            << measurement::peak_memory_bytes() - before << R"(, "decoded": )"
+            << measurement::peak_memory_bytes() - before << R"(, "code_bytes": )"
+            << measurement::mapped_file_bytes() - code_before << R"(, "decoded": )"
             << dataset.num_decoded_row_groups() << R"(, "lanes": )" << dataset.max_open_chunks() << "}\n";
 }
 

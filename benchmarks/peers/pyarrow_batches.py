@@ -12,6 +12,7 @@ import pathlib
 import random
 import sys
 import time
+import warnings
 
 import pyarrow
 import pyarrow.compute
@@ -52,6 +53,8 @@ def loader(folder, seconds, workers, batch_size):
     # pylint: disable=import-outside-toplevel
     import torch
 
+    # The tensors are only read.
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
     pyarrow.set_cpu_count(1)
     torch.set_num_threads(1)
     places = row_groups(folder)

@@ -34,7 +34,8 @@ struct ParquetDatasetOptions {
   /// not, and so do row groups whose writer has noted no ranges.
   std::map<std::string, ParquetRange> row_groups_with{};
   /// The most bytes that decoded row groups may have, with the memory that is kept to decode the next ones
-  /// into. Neither batches that were made from them nor the files' metadata are counted.
+  /// into, and an eighth, at most 32 MiB, for what is not counted, such as the files' metadata. Row groups
+  /// are given up for others, but not for batches, however large those are that you keep.
   /// Unless you set `lanes`, the order of shuffled rows depends on it, too.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
