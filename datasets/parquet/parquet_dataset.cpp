@@ -111,8 +111,8 @@ MemoryShares memory_shares(int64_t limit, const std::vector<RowGroupCache::Group
   int64_t largest = 0;
   for (const RowGroupCache::Group& group : groups) largest = std::max(largest, group.bytes);
   // Metadata, the order of shuffled rows, and what allocators keep are not counted.
-  constexpr int64_t kMostUncounted = int64_t{1} << 25;
-  const int64_t recycled = std::max(limit - std::min(limit / 8, kMostUncounted), largest);
+  constexpr int64_t kMostUncounted = int64_t{48} << 20;
+  const int64_t recycled = std::max(limit - std::min(limit / 6, kMostUncounted), largest);
   // Beside row groups there are batches, pieces that fit no column any more, and bytes that are still to be
   // decoded.
   return {.row_groups = std::max(recycled - std::min(recycled / 4, largest), largest), .recycled = recycled};
@@ -194,8 +194,9 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     throw DataError(state.paths.front() +
                     ": expected rows in the ranges of row_groups_with, but no row group of " +
                     std::to_string(state.paths.size()) + " files has any");
+  const MemoryShares shares = memory_shares(options.memory_limit, sizes);
   state.lanes = options.lanes > 0 ? static_cast<size_t>(options.lanes)
-                                  : max_open_row_groups(options.memory_limit, largest);
+                                  : max_open_row_groups(shares.row_groups, largest);
   const auto decode = [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
     const ParquetState::Group& of = state.groups[group];
     const DatasetFile& opened = state.files[of.file];
@@ -203,7 +204,6 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
     check_size(opened.file, of.row_group, values, limit);
     return values;
   };
-  const MemoryShares shares = memory_shares(options.memory_limit, sizes);
   state.recycling.emplace(shares.recycled);
   state.cache =
       std::make_unique<RowGroupCache>(std::move(sizes), shares.row_groups, decode, num_threads(options));

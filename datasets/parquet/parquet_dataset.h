@@ -34,12 +34,12 @@ struct ParquetDatasetOptions {
   /// not, and so do row groups whose writer has noted no ranges.
   std::map<std::string, ParquetRange> row_groups_with{};
   /// The most bytes that decoded row groups may have, with the memory that is kept to decode the next ones
-  /// into, and an eighth, at most 32 MiB, for what is not counted, such as the files' metadata. Row groups
+  /// into, and a sixth, at most 48 MiB, for what is not counted, such as the files' metadata. Row groups
   /// are given up for others, but not for batches, however large those are that you keep.
   /// Unless you set `lanes`, the order of shuffled rows depends on it, too.
   int64_t memory_limit = int64_t{1} << 30;
-  /// The number of row groups that a shuffled batch's rows are from. 0: as many as are half the memory limit
-  /// and 256 MiB, but at most 16. The order of shuffled rows depends on it.
+  /// The number of row groups that a shuffled batch's rows are from. 0: as many as fit into half of the
+  /// memory for row groups and into 256 MiB, but at most 16. The order of shuffled rows depends on it.
   int64_t lanes = 0;
   /// The number of threads that decode row groups ahead. 0: as many as this process has cores, but at most 4.
   int threads = 0;

@@ -179,8 +179,9 @@ int64_t RecyclingPool::idle_bytes() const {
 }
 
 RecyclingPool* recycling_pool() {
-  // Never destroyed: tensors may outlive static objects.
-  static auto* const pool = new RecyclingPool(arrow::default_memory_pool(), 0);
+  // Never destroyed: tensors may outlive static objects. Arrow's default pool would keep tens of MiB of its
+  // own, which nobody else in the process uses.
+  static auto* const pool = new RecyclingPool(arrow::system_memory_pool(), 0);
   return pool;
 }
 
