@@ -14,8 +14,7 @@ std::string today();
 /// Returns the peak resident set size of this process in bytes (Linux's VmHWM).
 int64_t peak_memory_bytes();
 
-/// Returns the bytes of mapped files, such as the code of libraries, in that set at present (Linux's
-/// RssFile).
+/// Returns the bytes of mapped files, such as libraries' code, that are resident now (Linux's RssFile).
 int64_t mapped_file_bytes();
 
 }  // namespace lockstep::measurement

@@ -133,7 +133,7 @@ def main():
                 if arguments.restarts > 0:
                     restarts.append([compression, *measure_restarts(arguments, str(folder), threads)])
     print_table(["compression", "cores", "order", "beside", "Lockstep, rows/s", "other, rows/s", "ratio", "bar", "row groups",
-                 "process grew by", "of it code"], results)
+                 "process grew by", "of that, code"], results)
     print_table(["compression", "cores", "first batch, median", "slowest", "bar"], restarts)
 
 

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "lockstep/datasets/images/internal/augmentation_draws.h"

@@ -101,8 +101,18 @@ std::string text_of_null_rules(const ParquetDatasetOptions& options) {
   return text;
 }
 
+/// Returns the bytes of a row group with the places of its rows in their order, but at most the limit.
+int64_t with_places(int64_t bytes, int64_t rows, int64_t limit) {
+  int64_t places = 0, all = 0;
+  if (__builtin_mul_overflow(rows, static_cast<int64_t>(sizeof(uint32_t)), &places) ||
+      __builtin_add_overflow(bytes, places, &all))
+    return limit;
+  return std::min(all, limit);
+}
+
 /// How the memory limit is divided.
 struct MemoryShares {
+  int64_t largest = 0;  ///< row group
   int64_t row_groups = 0;
   int64_t recycled = 0;  ///< row groups, batches and memory that is kept for the next ones
 };
@@ -115,7 +125,9 @@ MemoryShares memory_shares(int64_t limit, const std::vector<RowGroupCache::Group
   const int64_t recycled = std::max(limit - std::min(limit / 6, kMostUncounted), largest);
   // Beside row groups there are batches, pieces that fit no column any more, and bytes that are still to be
   // decoded.
-  return {.row_groups = std::max(recycled - std::min(recycled / 4, largest), largest), .recycled = recycled};
+  return {.largest = largest,
+          .row_groups = std::max(recycled - std::min(recycled / 4, largest), largest),
+          .recycled = recycled};
 }
 
 /// Returns the values of no rows.
@@ -163,7 +175,6 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
   state.null_rules = text_of_null_rules(options);
   for (const DatasetFile& opened : state.files) state.paths.push_back(opened.file.path());
   std::vector<RowGroupCache::Group> sizes;
-  int64_t largest = 1;
   for (size_t i = 0; i < state.files.size(); ++i) {
     const ParquetFile& file = state.files[i].file;
     for (int group = 0; group < file.num_row_groups(); ++group) {
@@ -183,11 +194,8 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
       if (!bytes) continue;
       state.groups.push_back({.file = i, .row_group = group});
       state.firsts.push_back(state.firsts.back() + static_cast<size_t>(file.num_rows(group)));
-      largest = std::max(largest, *bytes);
-      // The places of shuffled rows are counted, too.
-      const int64_t places = file.num_rows(group) * static_cast<int64_t>(sizeof(uint32_t));
-      sizes.push_back(
-          {.bytes = std::min(*bytes + places, options.memory_limit), .rows = file.num_rows(group)});
+      sizes.push_back({.bytes = with_places(*bytes, file.num_rows(group), options.memory_limit),
+                       .rows = file.num_rows(group)});
     }
   }
   if (sizes.empty() && !options.row_groups_with.empty() && state.skipped_groups == 0)
@@ -196,7 +204,7 @@ ParquetDataset::ParquetDataset(const ParquetDatasetOptions& options)
                     std::to_string(state.paths.size()) + " files has any");
   const MemoryShares shares = memory_shares(options.memory_limit, sizes);
   state.lanes = options.lanes > 0 ? static_cast<size_t>(options.lanes)
-                                  : max_open_row_groups(shares.row_groups, largest);
+                                  : max_open_row_groups(shares.row_groups, shares.largest);
   const auto decode = [&state, limit = options.memory_limit](size_t group, const RowGroupCache::Rows& order) {
     const ParquetState::Group& of = state.groups[group];
     const DatasetFile& opened = state.files[of.file];

@@ -34,8 +34,8 @@ struct ParquetDatasetOptions {
   /// not, and so do row groups whose writer has noted no ranges.
   std::map<std::string, ParquetRange> row_groups_with{};
   /// The most bytes that decoded row groups may have, with the memory that is kept to decode the next ones
-  /// into, and a sixth, at most 48 MiB, for what is not counted, such as the files' metadata. Row groups
-  /// are given up for others, but not for batches, however large those are that you keep.
+  /// into, and a sixth, at most 48 MiB, for what is not counted, such as the files' metadata. Row groups make
+  /// room for other row groups, but not for batches: a program that keeps large batches can exceed the limit.
   /// Unless you set `lanes`, the order of shuffled rows depends on it, too.
   int64_t memory_limit = int64_t{1} << 30;
   /// The number of row groups that a shuffled batch's rows are from. 0: as many as fit into half of the

@@ -1,8 +1,7 @@
 #include "lockstep/datasets/images/internal/for_each_image.h"
 
-#include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/native/TensorIterator.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,17 +11,19 @@ namespace lockstep {
 void for_each_image(int64_t count, int64_t values, int64_t values_of_thread,
                     c10::function_ref<void(int64_t)> work) {
   if (count <= 0) return;
-  // A loop over a tensor with a place for each image: of LibTorch's loops that are compiled with OpenMP, only
-  // those over tensors can be called. ThreadSanitizer does not see how the threads, which are not compiled
-  // with it, wait for each other: it is told by `done`.
+  // Of LibTorch's loops that are compiled with OpenMP, only those over tensors can be called: this one is
+  // over a tensor with a place for each image.
   const at::Tensor places = at::empty({count}, at::kByte);
   const auto* first_place = static_cast<const char*>(places.const_data_ptr());
-  std::atomic<int64_t> done = 0;
   auto loop = at::TensorIteratorConfig()
                   .check_all_same_dtype(false)
                   .resize_outputs(false)
                   .add_borrowed_output(places)
                   .build();
+  // ThreadSanitizer does not see how OpenMP's threads, which are not compiled with it, wait for each other:
+  // `done` tells it.
+  std::atomic<int64_t> done = 0;
+  done.store(0, std::memory_order_release);
   loop.for_each(
       [&](char** place, const int64_t* /*strides*/, int64_t images, int64_t /*num_rows*/)
           __attribute__((no_sanitize("thread"))) {

@@ -36,7 +36,7 @@ constexpr std::array<Unpack, kWidths> unpack_functions(std::index_sequence<kWidt
   return {&unpack<kWidth>...};
 }
 
-/// Sets `count` bits, at most 64, from a place on that are 0.
+/// Puts the lowest `count` bits of `bits`, 1 to 64, at bit `place` of `to`, where all bits are still 0.
 void put_bits(uint64_t* to, size_t place, uint64_t bits, size_t count) {
   constexpr size_t kBits = 64;
   bits &= ~uint64_t{0} >> (kBits - count);

@@ -94,9 +94,9 @@ bool are_below(uint32_t size, const uint32_t* indices, size_t count) {
 template <typename Bits>
 class ChunkDecoder {
  public:
-  /// `indices`, which may be null, is for rows in another order: as long as all of them are in a dictionary
-  /// of at most 65,535 values, only their indices are noted there. To look values up once they are put into
-  /// their order touches less memory than to put the values into it.
+  /// `indices` may be null. Otherwise rows will be put into another order, and only indices are noted there
+  /// while all values are in one dictionary of at most 65,535. Looking values up in that order touches less
+  /// memory than reordering the values.
   ChunkDecoder(PagePayload& payload, const ParquetColumn& column, const parquet::ColumnDescriptor& descriptor,
                const parquet::ColumnChunkMetaData& chunk, const NumberDecoder::Options& options, Bits* to,
                uint16_t* indices)
@@ -109,7 +109,7 @@ class ChunkDecoder {
         short_indices_(indices),
         notes_indices_(indices != nullptr) {}
 
-  /// Returns how many rows are null. Their values are then in `to`, unless notes_indices().
+  /// Returns how many rows are null. The values of all rows are in `to` afterwards, unless notes_indices().
   int64_t decode(parquet::PageReader& pages) {
     while (const auto page = pages.NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
@@ -191,7 +191,7 @@ class ChunkDecoder {
                                ", the number of values in the dictionary");
       indices_[values] = 0;  // put() reads it
       if (notes_indices_) {
-        // The entry after the dictionary's own is the fill.
+        // Index `size` is the fill, which follows the dictionary's values.
         put(short_indices_, rows, values, static_cast<uint16_t>(size),
             [&](size_t i) { return static_cast<uint16_t>(indices_[i]); });
       } else {
@@ -339,8 +339,6 @@ NumberDecoder::Numbers NumberDecoder::decode(const ParquetColumn& column,
   if (__builtin_mul_overflow(options.rows, static_cast<int64_t>(c10::elementSize(column.type)), &size))
     throw ParquetException("expected values that fit into memory, but got " + std::to_string(options.rows));
   const std::shared_ptr<arrow::Buffer> result = allocated(size);
-  // Values are first decoded into memory that stays in the cache: to write each to its place at once takes
-  // longer, as every write would wait for another line of memory.
   const auto make_room = [this](std::shared_ptr<arrow::Buffer>& buffer, int64_t bytes) {
     if (!buffer || buffer->size() < bytes) buffer = allocated(bytes);
     return buffer->mutable_data();
@@ -348,6 +346,8 @@ NumberDecoder::Numbers NumberDecoder::decode(const ParquetColumn& column,
   const auto decode_into = [&]<typename Bits>(Bits* to) {
     if (options.order.empty())
       return ChunkDecoder(payload_, column, descriptor, chunk, options, to, nullptr).decode(*pages);
+    // Values, or their indices, are first decoded into memory that stays in the cache: to write each to its
+    // place at once takes longer, as every write would wait for another line of memory.
     auto* const in_order = reinterpret_cast<Bits*>(make_room(in_order_, size));
     auto* const indices = reinterpret_cast<uint16_t*>(make_room(indices_, options.rows * 2));
     ChunkDecoder decoder(payload_, column, descriptor, chunk, options, in_order, indices);

@@ -107,10 +107,8 @@ std::shared_ptr<const RowGroupCache::RowGroup> RowGroupCache::get(size_t group, 
         continue;
       }
     } else if (Entry& entry = found->second; entry.decoded) {
-      if (entry.rows_left <= 0) {  // the next epoch
-        entry.rows_left = groups_[group].rows;
-        entry.is_at_end = false;
-      }
+      if (entry.rows_left <= 0) entry.rows_left = groups_[group].rows;  // the next epoch
+      entry.is_at_end = false;
       entry.rows_left -= rows;
       entry.last_use = ++uses_;
       // The deleter tells those who wait for room: letting go of it changes nothing that they could see else.

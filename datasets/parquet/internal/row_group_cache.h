@@ -16,8 +16,7 @@
 namespace lockstep {
 
 /// Decoded row groups within a memory limit. Row groups of which every row was used are given up first, then
-/// those of which the last row in their order was used, then those that were not used for longest.
-/// Thread-safe.
+/// those whose last row was used, then those that were unused for the longest time. Thread-safe.
 ///
 /// Example:
 ///
@@ -53,8 +52,9 @@ class RowGroupCache {
   /// caller that holds one must therefore let go of it first. Rethrows errors of decoding.
   std::shared_ptr<const RowGroup> get(size_t group, int64_t rows);
 
-  /// Says that the last row of a row group in the order of its rows was used, so that it is probably not
-  /// needed for long: a lane begins within a row group, whose first rows come at the epoch's end.
+  /// Says that the last row in a row group's order was used, so that the row group is probably not needed
+  /// again soon, unless get() returns it once more. Earlier rows may be unused: a lane can begin within a row
+  /// group, whose first rows then come at the epoch's end.
   void note_end(size_t group);
 
   /// Decodes these row groups in the background if there is room, or row groups whose rows were all used, or

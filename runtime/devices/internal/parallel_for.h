@@ -6,10 +6,11 @@
 
 namespace lockstep {
 
-/// Calls `work(first, last)` for pieces of the numbers from `begin` to `end` that hold at least `grain_size`
-/// of them, one piece for each of ATen's threads at most, and blocks until all are done. Use it in place of
-/// at::parallel_for(), a template that runs in the calling thread alone unless its caller is compiled with
-/// OpenMP. `work` may use no tensor operators. If it throws, one of the exceptions is thrown again.
+/// Calls `work(first, last)` for pieces of the numbers from `begin` to `end` - 1, and blocks until all are
+/// done. There is at most one piece for each of ATen's threads, and each has at least `grain_size` numbers
+/// unless there are fewer. Use it in place of at::parallel_for(), a template that runs in the calling thread
+/// alone unless its caller is compiled with OpenMP. `work` may use no tensor operators. If it throws, one of
+/// the exceptions is thrown again, once all pieces have ended.
 ///
 /// Example:
 ///

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that a CMakeLists.txt names every C++ source, so that no test is written and never built: check_built_sources.py <source root>.
 
-The fuzz programs name the library's sources that they need one by one. Those of the headers that a named source includes
-must be named, too, or the programs do not link.
+The fuzz programs name the library's sources that they need one by one. If a source includes a header, the header's own
+source must be named, too, or the programs do not link.
 """
 
 import os
@@ -41,13 +41,21 @@ def check(root):
 def check_fuzz(root):
     """Returns one line for each source that the fuzz programs lack."""
     text = re.sub(r"#.*", "", (root / FUZZ).read_text(encoding="utf-8"))
-    named = {name.removeprefix("${lockstep}/") for name in NAMED_SOURCE.findall(text)}
-    sources = [root / name for name in sorted(named) if (root / name).is_file()] + sorted((root / FUZZ).parent.glob("*.cpp"))
+    of_all, _, with_libtorch = text.partition("\nif(LOCKSTEP_FUZZ_LIBTORCH)")
+    named = {name.removeprefix("${lockstep}/") for name in NAMED_SOURCE.findall(of_all)}
+    only_with_libtorch = {name.removeprefix("${lockstep}/") for name in NAMED_SOURCE.findall(with_libtorch)} - named
+    own = {path.relative_to(root).as_posix() for path in (root / FUZZ).parent.glob("*.cpp")}
     missing = {}
-    for source in sources:
+    for name in sorted(named | only_with_libtorch | own):
+        is_with_libtorch = name in only_with_libtorch or pathlib.PurePosixPath(name).name in only_with_libtorch
+        source = root / name
+        if not source.is_file():  # a program's own, or a pattern of names
+            continue
         for header in INCLUDE.findall(source.read_text(encoding="utf-8")):
-            if (root / f"{header}.cpp").is_file() and f"{header}.cpp" not in named:
-                missing.setdefault(f"{header}.cpp", source.relative_to(root).as_posix())
+            needed = f"{header}.cpp"
+            is_named = needed in named or (is_with_libtorch and needed in only_with_libtorch)
+            if (root / needed).is_file() and not is_named:
+                missing.setdefault(needed, name)
     return [f"{FUZZ}: expected {name}, as {user} includes its header" for name, user in sorted(missing.items())]
 
 

@@ -180,6 +180,15 @@ class ChecksTest(unittest.TestCase):
                          ["tests/fuzz/CMakeLists.txt: expected runtime/base/parser.cpp, as tests/fuzz/parser.cpp includes its header"])
         self.write("tests/fuzz/CMakeLists.txt", "set(parsers runtime/base/parser.cpp ${lockstep}/runtime/base/text.cpp)\n")
         self.assertEqual(check_built_sources.check_fuzz(self.root), [])
+        # Those that only one program has are missing in the others.
+        libtorch = "set(parsers runtime/base/parser.cpp)\nif(LOCKSTEP_FUZZ_LIBTORCH)\nadd_executable(p {} runtime/base/text.cpp)\nendif()\n"
+        self.write("tests/fuzz/CMakeLists.txt", libtorch.format(""))
+        self.assertEqual(len(check_built_sources.check_fuzz(self.root)), 1)
+        self.write("runtime/base/parser.cpp", "")
+        self.write("tests/fuzz/parser.cpp", '#include "lockstep/runtime/base/text.h"\n')
+        self.assertEqual(len(check_built_sources.check_fuzz(self.root)), 1)
+        self.write("tests/fuzz/CMakeLists.txt", libtorch.format("parser.cpp"))
+        self.assertEqual(check_built_sources.check_fuzz(self.root), [])
 
     def test_types_of_one_name_are_found(self):
         body = "namespace lockstep {{\n\n/// One.\n{}\n\n}}  // namespace lockstep\n"

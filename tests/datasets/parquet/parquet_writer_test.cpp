@@ -72,8 +72,8 @@ TEST(ParquetFile, ReadsARowGroupInAnyOrder) {
   EXPECT_THROW(file.read_row_group(0, order), std::invalid_argument);
 }
 
-// With many different values, writers change from a dictionary to plain values within a column. Indices into
-// dictionaries of up to 65,535 values are put into order instead of the values.
+// Indices into dictionaries of up to 65,535 values are put into order instead of the values. One of the
+// values is written as null, and is not in the dictionary.
 TEST(ParquetFile, ReadsDictionariesOfEverySizeInAnyOrder) {
   const TemporaryFolder folder;
   constexpr int64_t kRows = 150'000, kNull = -5, kFill = -9;
@@ -82,7 +82,7 @@ TEST(ParquetFile, ReadsDictionariesOfEverySizeInAnyOrder) {
   std::vector<uint32_t> order;
   for (int64_t i = 0; i < kRows; ++i) order.push_back(static_cast<uint32_t>(numbers[i]));
   for (const auto type : {at::kInt, at::kLong, at::kFloat, at::kDouble}) {
-    for (const int64_t distinct : std::initializer_list<int64_t>{1, 3, 65'534, 65'536, kRows}) {
+    for (const int64_t distinct : std::initializer_list<int64_t>{1, 3, 65'536, 65'537, kRows}) {
       const std::string path = folder.file(std::to_string(distinct) + ".parquet");
       const at::Tensor values = at::arange(kRows, at::kLong).remainder(distinct).mul(7).add(kNull).to(type);
       ParquetWriter writer({.path = path,

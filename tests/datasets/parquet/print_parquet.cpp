@@ -1,6 +1,7 @@
 // print_parquet <file> <fill or none> [--empty] [--fill column=number]... [column...]: prints the columns and
 // the row groups of a Parquet file as a line of JSON, for a test that compares them with another reader's.
-// --empty reads null lists as empty ones, and --attempts <number> limits requests to stores.
+// --empty reads null lists as empty ones, --backwards reads the last row of each row group first, and
+// --attempts <number> limits requests to stores.
 // --wait prints an empty line when the file is open and after each row group, and reads a byte of the
 // standard input before each. Exits with 3 on a DataError and with 2 on a bad argument, whose message goes to
 // stderr. print_parquet --find <place>... prints a line for each file that the places name.
@@ -58,19 +59,32 @@ void print_column(const ParquetColumn& column, const ParquetValues& values) {
   std::cout << '}';
 }
 
-void print_file(const ParquetFileOptions& options, bool waits) {
+struct PrintOptions {
+  ParquetFileOptions file;
+  bool waits = false;
+  bool is_backwards = false;
+};
+
+std::vector<uint32_t> backwards(int64_t rows) {
+  std::vector<uint32_t> order(static_cast<size_t>(rows));
+  std::iota(order.rbegin(), order.rend(), 0U);
+  return order;
+}
+
+void print_file(const PrintOptions& options) {
   std::vector<ParquetColumn> columns;
   std::vector<std::vector<ParquetValues>> groups;
   std::vector<int64_t> rows;
   std::vector<int64_t> bytes;
   {
-    const ParquetFile file(options);
+    const ParquetFile file(options.file);
     columns = file.columns();
-    if (waits) std::cout << std::endl;
+    if (options.waits) std::cout << std::endl;
     for (int group = 0; group < file.num_row_groups(); ++group) {
-      if (waits) std::cin.get();
-      groups.push_back(file.read_row_group(group));
-      if (waits) std::cout << std::endl;
+      if (options.waits) std::cin.get();
+      groups.push_back(options.is_backwards ? file.read_row_group(group, backwards(file.num_rows(group)))
+                                            : file.read_row_group(group));
+      if (options.waits) std::cout << std::endl;
       rows.push_back(file.num_rows(group));
       bytes.push_back(file.decoded_bytes(group));
     }
@@ -90,9 +104,9 @@ void print_file(const ParquetFileOptions& options, bool waits) {
   std::cout << "]\n";
 }
 
-int print_or_say_why(const ParquetFileOptions& options, bool waits) {
+int print_or_say_why(const PrintOptions& options) {
   try {
-    print_file(options, waits);
+    print_file(options);
     return 0;
   } catch (const DataError& error) {
     std::cerr << error.what() << '\n';
@@ -100,21 +114,22 @@ int print_or_say_why(const ParquetFileOptions& options, bool waits) {
   }
 }
 
-void add_argument(const std::string& argument, const std::string& next, int& place,
-                  ParquetFileOptions& options, bool& waits) {
+void add_argument(const std::string& argument, const std::string& next, int& place, PrintOptions& options) {
   if (argument == "--empty") {
-    options.null_lists_are_empty = true;
+    options.file.null_lists_are_empty = true;
+  } else if (argument == "--backwards") {
+    options.is_backwards = true;
   } else if (argument == "--wait") {
-    waits = true;
+    options.waits = true;
   } else if (argument == "--attempts") {
-    options.store_attempts = std::stoi(next);
+    options.file.store_attempts = std::stoi(next);
     ++place;
   } else if (argument == "--fill") {
     const size_t equals = next.find('=');
-    options.column_null_fills[next.substr(0, equals)] = std::stod(next.substr(equals + 1));
+    options.file.column_null_fills[next.substr(0, equals)] = std::stod(next.substr(equals + 1));
     ++place;
   } else {
-    options.columns.push_back(argument);
+    options.file.columns.push_back(argument);
   }
 }
 
@@ -154,16 +169,15 @@ int print_all(int argc, char** argv) {
   if (argc > 4 && argv[1] == std::string("--dataset"))
     return print_dataset(argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
   if (argc < 3) throw std::invalid_argument("expected <file or folder> <fill or none> [column...]");
-  ParquetFileOptions options{.path = argv[1]};
-  bool waits = false;
-  if (argv[2] != std::string("none")) options.null_fill = std::stod(argv[2]);
-  for (int i = 3; i < argc; ++i) add_argument(argv[i], i + 1 < argc ? argv[i + 1] : "", i, options, waits);
-  if (!std::filesystem::is_directory(options.path) || std::filesystem::is_empty(options.path))
-    return print_or_say_why(options, waits);
+  PrintOptions options{.file = {.path = argv[1]}};
+  if (argv[2] != std::string("none")) options.file.null_fill = std::stod(argv[2]);
+  for (int i = 3; i < argc; ++i) add_argument(argv[i], i + 1 < argc ? argv[i + 1] : "", i, options);
+  if (!std::filesystem::is_directory(options.file.path) || std::filesystem::is_empty(options.file.path))
+    return print_or_say_why(options);
   int code = 0;
   for (const auto& file : std::filesystem::directory_iterator(argv[1])) {
-    options.path = file.path();
-    code = std::max(code, print_or_say_why(options, waits));
+    options.file.path = file.path();
+    code = std::max(code, print_or_say_why(options));
   }
   return code;
 }

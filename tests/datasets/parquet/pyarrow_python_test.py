@@ -79,13 +79,14 @@ class ValuesTest(ParquetFileCase):
         for options in [{"data_page_version": version, **case} for case in cases for version in ("1.0", "2.0")]:
             with self.subTest(**options):
                 pq.write_table(table, self.path, row_group_size=1700, **options)
-                groups = self.read(fill=-3)
+                groups, backwards = self.read(fill=-3), self.read("--backwards", fill=-3)
                 self.assertEqual([group["rows"] for group in groups], [1700, 1300])
                 for number, group in enumerate(groups):
                     expected = pq.ParquetFile(self.path).read_row_group(number)
                     for name, got in group["columns"].items():
                         values = [-3 if x is None else x for x in plain(expected[name])]
                         self.assertEqual(got["values"], values, name)
+                        self.assertEqual(backwards[number]["columns"][name]["values"], values[::-1], name)
 
     def test_lists_of_fixed_length_are_rows_of_a_matrix(self):
         data = {name: pa.array(lists(kind, [3] * ROWS), pa.list_(kind, 3)) for name, kind in TYPES.items()}
