@@ -22,6 +22,9 @@ constexpr size_t kRowsAtOnce = 128;
 constexpr int64_t kBytesAtOnce = int64_t{256} << 10;
 constexpr int64_t kBatchBytes = int64_t{256} << 10;
 constexpr int kOpenTables = 64;
+/// Of each table that is being written, of which there are up to four: a flush and a compaction of each
+/// family.
+constexpr size_t kFileBuffer = size_t{128} << 10;
 /// Two compactions at once may each write this many tables before they remove others.
 constexpr int64_t kTablesOfCompactions = int64_t{2} * 10;
 
@@ -108,6 +111,7 @@ void RocksdbRows::open() {
   database.max_open_files = kOpenTables;
   database.table_cache_numshardbits = 2;
   database.max_background_jobs = 2;
+  database.writable_file_max_buffer_size = kFileBuffer;
   database.stats_dump_period_sec = 0;
   database.stats_persist_period_sec = 0;
   database.info_log_level = rocksdb::ERROR_LEVEL;
