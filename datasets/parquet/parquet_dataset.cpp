@@ -110,11 +110,11 @@ int64_t with_places(int64_t bytes, int64_t rows, int64_t limit) {
   return std::min(all, limit);
 }
 
-/// How the memory limit is divided.
+/// The parts of the memory limit, in bytes.
 struct MemoryShares {
-  int64_t largest = 0;  ///< row group
-  int64_t row_groups = 0;
-  int64_t recycled = 0;  ///< row groups, batches and memory that is kept for the next ones
+  int64_t largest = 0;     ///< size of the largest row group
+  int64_t row_groups = 0;  ///< limit of the decoded row groups
+  int64_t recycled = 0;    ///< limit of row groups, batches and memory that is kept for the next ones
 };
 
 MemoryShares memory_shares(int64_t limit, const std::vector<RowGroupCache::Group>& groups) {

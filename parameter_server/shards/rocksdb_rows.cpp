@@ -22,7 +22,7 @@ constexpr size_t kRowsAtOnce = 128;
 constexpr int64_t kBytesAtOnce = int64_t{256} << 10;
 constexpr int64_t kBatchBytes = int64_t{256} << 10;
 constexpr int kOpenTables = 64;
-/// Of each table that is being written, of which there are up to four: a flush and a compaction of each
+/// Bytes of the buffer of each table that is being written: up to four, by a flush and a compaction of each
 /// family.
 constexpr size_t kFileBuffer = size_t{128} << 10;
 /// Two compactions at once may each write this many tables before they remove others.

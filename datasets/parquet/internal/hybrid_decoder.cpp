@@ -115,7 +115,7 @@ size_t HybridDecoder::read_bits(uint64_t* to, size_t count) {
     const size_t end = done + std::min(left_, count - done);
     left_ -= end - done;
     while (is_packed_ && done < end) {
-      uint64_t bits = 0;  // the first of which were read before, up to seven
+      uint64_t bits = 0;  // up to seven of them were read before
       std::memcpy(&bits, group_, sizeof bits);
       const size_t some = std::min(end - done, size_t{57});
       put_bits(to, done, bits >> in_group_, some);
